@@ -1,0 +1,78 @@
+"""The `diptych` command: which commands there are, and how errors become one line and an exit code.
+
+Each command lives in its own module of this package and imports what it needs inside its function, so that
+`diptych --help` stays quick. Exit codes are listed in `diptych.errors`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from diptych.cli import doctor
+from diptych.errors import DiptychError
+
+__all__ = ["app", "main"]
+
+EXIT_CODES = """[bold]Exit codes[/bold]  0 done · 1 unexpected failure · 2 wrong usage · 3 input refused ·
+4 some patients failed · 5 optional part missing · 6 archive refused · 7 training stopped · 130 interrupted"""
+
+
+class OneLineErrors(TyperGroup):
+    """Turns a `DiptychError` into one line on standard error and its exit code; `--debug` shows the trace."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DiptychError as error:
+            if ctx.params.get("debug"):
+                raise
+            print(f"diptych: {error}", file=sys.stderr)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            print("diptych: interrupted; finished work is kept", file=sys.stderr)
+            ctx.exit(130)
+
+
+app = typer.Typer(
+    name="diptych",
+    cls=OneLineErrors,
+    help="Read a medical image as two panels, the anatomy that should be there and what disease has done to it, "
+    "and search an archive by either one.\n\nResearch use only, not a medical device.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"diptych {version('diptych')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the full trace when something fails.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
+app.command(rich_help_panel="Help")(doctor.doctor)
+
+
+def main() -> None:
+    """Entry point of the `diptych` script."""
+    app()
