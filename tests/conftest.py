@@ -1,0 +1,38 @@
+"""What all tests share: where real data lies, how commands are run, few threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BRATS = ROOT.parent / "shared" / "brats"
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def brats() -> Path:
+    """The folder of real patients, which lies beside the repository where it exists at all."""
+    if not BRATS.is_dir():
+        pytest.skip(f"real patients are not here ({BRATS.relative_to(ROOT.parent)} beside the repository)")
+    return BRATS
+
+
+@pytest.fixture
+def diptych(tmp_path: Path) -> Run:
+    """Run the `diptych` command in a temporary folder, as a user would."""
+
+    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "diptych", *map(str, arguments)]
+        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    return run

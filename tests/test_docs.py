@@ -1,0 +1,36 @@
+"""The pages are true: their code runs, their links lead somewhere, the reference is the one generated now."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.markdown import run_page
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+RUNNABLE = [page for page in PAGES if page.parent.name in ("tutorial", "how-to", "explanation")]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_code_blocks_run(page: Path, tmp_path: Path) -> None:
+    assert run_page(page, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_reference_is_up_to_date() -> None:
+    command = [sys.executable, ROOT / "docs" / "reference" / "generate.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
