@@ -41,11 +41,7 @@ def run_page(page: Path, folder: Path) -> list[str]:
             command = [sys.executable, "-W", "error", "-c", python]
         else:
             continue
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            failures.append(
-                f"{page.name}: {block.code.strip()!r} exited {done.returncode}: {done.stderr[-2000:]}"
-            )
+            failures.append(f"{page.name}: {block.code.strip()!r} exited {done.returncode}: {done.stderr[-2000:]}")
     return failures

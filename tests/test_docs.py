@@ -22,15 +22,13 @@ def test_code_blocks_run(page: Path, tmp_path: Path) -> None:
     assert run_page(page, tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 def test_reference_is_up_to_date() -> None:
-    command = [sys.executable, ROOT / "docs" / "reference" / "generate.py", "--check"]
+    command = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,9 +12,7 @@ import diptych
 from tests.conftest import ROOT
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-FORBIDDEN = re.compile(
-    r"allow_pickle=True|yaml\.load\(|shell=True|extractall\(|torch\.load\(|\bimport pickle\b"
-)
+FORBIDDEN = re.compile(r"allow_pickle=True|yaml\.load\(|shell=True|extractall\(|torch\.load\(|\bimport pickle\b")
 
 
 def tracked_files() -> list[str]:

@@ -91,7 +91,7 @@ class ModelError(InputError):
     pass
 
 
-class PartialFailure(DiptychError):  # noqa: N818 - it reads as what it is: not all went through
+class PartialFailure(DiptychError):
     exit_code = 4
 
 

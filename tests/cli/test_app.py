@@ -37,9 +37,7 @@ def test_every_command_and_option_explains_itself() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize(
-    "error", [DiptychError, *DiptychError.__subclasses__(), *InputError.__subclasses__()]
-)
+@pytest.mark.parametrize("error", [DiptychError, *DiptychError.__subclasses__(), *InputError.__subclasses__()])
 def test_an_error_becomes_one_line_and_its_exit_code(error: type[DiptychError]) -> None:
     failing = typer.Typer(cls=OneLineErrors)
     failing.callback()(lambda: None)

@@ -10,7 +10,7 @@ from diptych.cli import console
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("diptych.cli.console.time.monotonic", lambda: now[0])
     return now
 
 

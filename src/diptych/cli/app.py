@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -25,7 +24,7 @@ EXIT_CODES = """[bold]Exit codes[/bold]  0 done · 1 unexpected failure · 2 wro
 class OneLineErrors(TyperGroup):
     """Turns a `DiptychError` into one line on standard error and its exit code; `--debug` shows the trace."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except DiptychError as error:
@@ -64,7 +63,8 @@ def _print_version(value: bool) -> None:
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the full trace when something fails.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Options that stand before any command."""
