@@ -1,0 +1,94 @@
+"""What goes wrong in training, noticed early and named with a way out, instead of hours of useless steps.
+
+Knows metrics by name, nothing about networks. Four troubles: a value that is not a number, a critic whose loss
+runs away, a codebook that collapses to a few codes, and memory that does not suffice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from diptych.errors import TrainingError
+
+__all__ = ["Guard", "name_memory_failure"]
+
+CRITIC_LIMIT = 1e4
+"""A critic loss beyond this, either way, has lost touch: a Lipschitz critic on unit-scale codes stays below 100."""
+COLLAPSE_SHARE = 0.01
+"""A codebook whose perplexity is below this share of its size (and never less than two codes) has collapsed."""
+
+
+class Guard:
+    """Judges the metrics of every step; raises `TrainingError` when going on would be pointless.
+
+    Args:
+        codebook_size: K, the number of codes in each codebook.
+        patience: steps for which a critic or a codebook may misbehave before training stops.
+    """
+
+    def __init__(self, codebook_size: int, *, patience: int = 200) -> None:
+        self.least_perplexity = max(2.0, COLLAPSE_SHARE * codebook_size)
+        self.patience = patience
+        self._bad_steps: dict[str, int] = {}
+
+    def check(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Look at one step's metrics, before its update is applied."""
+        self._check_finite(step, metrics)
+        self._check_critic(step, metrics)
+        self._check_codebooks(step, metrics)
+
+    def _check_finite(self, step: int, metrics: Mapping[str, float]) -> None:
+        broken = [name for name, value in metrics.items() if not math.isfinite(value)]
+        if broken:
+            raise TrainingError(
+                f"step {step}: {', '.join(broken)} is not a finite number; resume from the last checkpoint is useless "
+                "as it stands: start again with a lower --set learning_rate=…, or --set precision=float32"
+            )
+
+    def _check_critic(self, step: int, metrics: Mapping[str, float]) -> None:
+        value = metrics.get("critic", 0.0)
+        if self._persists("critic", abs(value) > CRITIC_LIMIT, limit=self.patience // 10):
+            raise TrainingError(
+                f"step {step}: the critic's loss has run away to {value:.3g} (limit {CRITIC_LIMIT:.0e} for "
+                f"{self.patience // 10} steps); start again with a lower --set critic_learning_rate=…"
+            )
+
+    def _check_codebooks(self, step: int, metrics: Mapping[str, float]) -> None:
+        for panel in ("normal", "abnormal"):
+            perplexity = metrics.get(f"{panel}_perplexity", math.inf)
+            if self._persists(panel, perplexity < self.least_perplexity, limit=self.patience):
+                raise TrainingError(
+                    f"step {step}: the {panel} codebook has collapsed to about {perplexity:.1f} codes (at least "
+                    f"{self.least_perplexity:.0f} expected) for {self.patience} steps; use a preset with a k-means "
+                    "start and code expiry, or a smaller --set regulariser_weight=…"
+                )
+
+    def _persists(self, name: str, bad: bool, *, limit: int) -> bool:
+        self._bad_steps[name] = self._bad_steps.get(name, 0) + 1 if bad else 0
+        return self._bad_steps[name] > limit
+
+
+@contextmanager
+def name_memory_failure(batch: int, microbatch: int, size: tuple[int, int]) -> Iterator[None]:
+    """Turn the many ways in which memory runs out into one sentence that names the batch size to try."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _is_memory_failure(error):
+            raise
+        height, width = size
+        advice = f"try --set micro_batch={microbatch // 2}" if microbatch > 2 else "try a smaller preset"
+        raise TrainingError(
+            f"out of memory with {microbatch} images of {height}x{width} at a time (batch {batch}); {advice}: "
+            "gradients are accumulated, so the batch stays the same"
+        ) from error
+
+
+def _is_memory_failure(error: BaseException) -> bool:
+    text = str(error).lower()
+    named = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
+    return named or any(words in text for words in ("not enough memory", "out of memory", "can't allocate memory"))

@@ -1,0 +1,137 @@
+"""The picture grid by which a person judges a run: input, reconstruction, healthy twin, lesion, predicted lesion.
+
+Knows arrays and pixels, nothing about networks or stores. Pixels may be anisotropic: panels keep the proportions of
+the body. All panels of a row share one window, the 2nd to 98th percentile of the input's brain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+__all__ = ["Example", "draw_examples", "save_picture"]
+
+PANEL_HEIGHT = 176
+"""Pixels of a panel from top to bottom."""
+MARGIN, HEADER, FOOTER, LABEL = 6, 24, 24, 132
+LESION_COLOURS = {1: (230, 75, 53), 2: (77, 187, 213), 3: (255, 205, 60)}
+"""NET red, ED blue, ET yellow: told apart by the colour-blind too."""
+BACKGROUND, INK = (18, 18, 20), (232, 232, 232)
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One slice and what the network made of it; images `[C, H, W]`, labels `[H, W]`."""
+
+    label: str
+    image: NDArray[np.float32]
+    reconstruction: NDArray[np.float32]
+    healthy_twin: NDArray[np.float32]
+    true_twin: NDArray[np.float32] | None
+    lesion: NDArray[np.uint8]
+    predicted_lesion: NDArray[np.uint8]
+
+
+def draw_examples(
+    examples: Sequence[Example],
+    *,
+    shown: dict[str, int],
+    legend: dict[int, str],
+    pixel_spacing: tuple[float, float],
+    title: str,
+) -> NDArray[np.uint8]:
+    """Draw one row per example and shown channel.
+
+    Args:
+        examples: what to draw.
+        shown: channel name to its index in the images, for the channels to draw.
+        legend: lesion label to its name.
+        pixel_spacing: millimetres between rows and between columns.
+        title: one line for the bottom of the picture.
+
+    Returns:
+        The picture, `[H, W, 3]`.
+    """
+    H, W = examples[0].lesion.shape
+    row_mm, column_mm = pixel_spacing
+    panel = (round(PANEL_HEIGHT * (W * column_mm) / (H * row_mm)), PANEL_HEIGHT)  # PIL's order: width, height
+    heads = ["input", "reconstruction", "healthy twin", "lesion", "predicted"]
+    if examples[0].true_twin is not None:
+        heads.insert(3, "true twin")
+    rows = [(example, name, index) for example in examples for name, index in shown.items()]
+    width = LABEL + len(heads) * (panel[0] + MARGIN)
+    canvas = Image.new("RGB", (width, HEADER + len(rows) * (panel[1] + MARGIN) + FOOTER), BACKGROUND)
+    draw = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(14)
+
+    for column, head in enumerate(heads):
+        centre = LABEL + column * (panel[0] + MARGIN) + panel[0] // 2
+        draw.text((centre, HEADER // 2), head, INK, font, anchor="mm")
+    for row, (example, name, index) in enumerate(rows):
+        top = HEADER + row * (panel[1] + MARGIN)
+        draw.multiline_text((MARGIN, top + MARGIN), f"{example.label}\n{name}", INK, ImageFont.load_default(12))
+        for column, pixels in enumerate(_panels(example, index)):
+            resized = Image.fromarray(pixels).resize(panel, Image.Resampling.BICUBIC)
+            canvas.paste(resized, (LABEL + column * (panel[0] + MARGIN), top))
+    _draw_footer(draw, canvas.size, legend, title, font)
+    return np.asarray(canvas)
+
+
+def save_picture(path: Path, picture: NDArray[np.uint8]) -> None:
+    """Write a picture as PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(path)
+
+
+def _panels(example: Example, channel: int) -> list[NDArray[np.uint8]]:
+    """The panels of one row, each `[H, W, 3]`."""
+    image = example.image[channel]
+    low, high = _window(image)
+    images = [example.image, example.reconstruction, example.healthy_twin]
+    if example.true_twin is not None:
+        images.append(example.true_twin)
+    greys = [_grey(array[channel], low, high) for array in images]
+    return [*greys, *(_overlay(greys[0], labels) for labels in (example.lesion, example.predicted_lesion))]
+
+
+def _window(image: NDArray[np.float32]) -> tuple[float, float]:
+    brain = image[image > image.min() + 1e-3]
+    if brain.size == 0:
+        return float(image.min()), float(image.min()) + 1.0
+    low, high = np.percentile(brain, (2, 98))
+    return float(low) - 0.25 * float(high - low), float(high)  # dark brain stays brighter than outside the brain
+
+
+def _grey(image: NDArray[np.float32], low: float, high: float) -> NDArray[np.uint8]:
+    scaled = np.clip((image.astype(np.float32) - low) / max(high - low, 1e-6), 0, 1)
+    return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def _overlay(grey: NDArray[np.uint8], labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    pixels = (grey * 0.55).astype(np.uint8)
+    for label, colour in LESION_COLOURS.items():
+        where = labels == label
+        pixels[where] = (0.35 * pixels[where] + 0.65 * np.array(colour)).astype(np.uint8)
+    return pixels
+
+
+def _draw_footer(
+    draw: ImageDraw.ImageDraw,
+    size: tuple[int, int],
+    legend: dict[int, str],
+    title: str,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+) -> None:
+    width, height = size
+    middle = height - FOOTER // 2
+    draw.text((MARGIN, middle), title, INK, font, anchor="lm")
+    right = width - MARGIN
+    for label, name in reversed(legend.items()):
+        if label in LESION_COLOURS:
+            draw.text((right, middle), name, LESION_COLOURS[label], font, anchor="rm")
+            right -= round(draw.textlength(name, font)) + 14

@@ -1,0 +1,55 @@
+"""Trouble in training is noticed, named, and comes with advice."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from diptych.errors import TrainingError
+from diptych.training.guard import Guard, name_memory_failure
+
+
+def repeat(guard: Guard, metrics: dict[str, float]) -> None:
+    for step in range(100):
+        guard.check(step, metrics)
+
+
+def test_healthy_metrics_pass() -> None:
+    metrics = {"loss": 3.0, "critic": -4.0, "normal_perplexity": 120.0, "abnormal_perplexity": 9.0}
+    repeat(Guard(256, patience=20), metrics)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_not_a_number_is_named_at_once(value: float) -> None:
+    with pytest.raises(TrainingError, match=r"step 7: segmentation is not a finite number.*learning_rate"):
+        Guard(256).check(7, {"reconstruction": 1.0, "segmentation": value})
+
+
+def test_runaway_critic_is_named() -> None:
+    guard = Guard(256, patience=20)
+    with pytest.raises(TrainingError, match=r"step 2: the critic's loss has run away to -3e\+05.*critic_learning_rate"):
+        repeat(guard, {"critic": -3e5})
+
+
+def test_one_bad_step_of_the_critic_is_forgiven() -> None:
+    guard = Guard(256, patience=20)
+    for step in range(20):
+        guard.check(step, {"critic": 3e5 if step % 3 == 0 else 1.0})
+
+
+def test_collapse_is_named_after_patience() -> None:
+    guard = Guard(512, patience=20)
+    with pytest.raises(TrainingError, match=r"step 20: the normal codebook has collapsed to about 3\.0 codes"):
+        repeat(guard, {"normal_perplexity": 3.0, "abnormal_perplexity": 100.0})
+
+
+def test_out_of_memory_names_the_size_to_try() -> None:
+    message = r"out of memory with 16 images of 96x64 at a time \(batch 112\); try --set micro_batch=8"
+    with pytest.raises(TrainingError, match=message), name_memory_failure(112, 16, (96, 64)):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: not enough memory: you tried …")
+
+
+def test_other_failures_pass_through() -> None:
+    with pytest.raises(RuntimeError, match="shape mismatch"), name_memory_failure(112, 16, (96, 64)):
+        raise RuntimeError("shape mismatch")
