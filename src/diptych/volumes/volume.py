@@ -74,7 +74,8 @@ class Volume:
     @property
     def brain(self) -> NDArray[np.bool_]:
         """Voxels with signal in any channel, `[X, Y, Z]`."""
-        return np.any(self.array > 0, axis=0)
+        brain: NDArray[np.bool_] = np.any(self.array > 0, axis=0)
+        return brain
 
 
 def mirror_anatomy(labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
