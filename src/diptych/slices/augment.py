@@ -1,0 +1,142 @@
+"""Random rotation, horizontal flip and changes of contrast, for a whole batch at once.
+
+Every slice has a seed of its own and its change is a function of that seed alone: how a batch is divided over
+processes, workers or accumulation steps makes no difference. Geometry is one affine sampling grid for images, labels
+and twin; it turns about the centre of the frame in millimetres, so pixels need not be square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
+
+from diptych.slices.batch import Batch
+from diptych.slices.preprocess import CLIP, DATA_RANGE, FILL
+from diptych.volumes.volume import ANATOMY_LABELS, mirror_anatomy
+
+__all__ = ["PAPER_AUGMENTATION", "ROBUST_AUGMENTATION", "Augmentation", "Changes", "apply_changes", "augment"]
+
+
+_OTHER_SIDE = torch.from_numpy(mirror_anatomy(np.arange(len(ANATOMY_LABELS), dtype=np.uint8))).long()
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How far a slice may be changed; zero switches a change off."""
+
+    rotation: float = 10.0
+    """Largest angle in degrees, either way."""
+    flip: float = 0.5
+    """Probability of a horizontal flip, which also swaps left and right anatomy labels."""
+    gain: float = 0.0
+    """Largest relative change of a channel's contrast."""
+    offset: float = 0.0
+    """Largest change of a channel's brightness, in standard deviations."""
+    gamma: float = 0.0
+    """Largest change of the logarithm of a channel's gamma."""
+    noise: float = 0.0
+    """Largest standard deviation of Gaussian noise added in the brain."""
+
+
+PAPER_AUGMENTATION = Augmentation()
+"""Rotation by up to 10° and horizontal flip, as in the paper."""
+
+ROBUST_AUGMENTATION = Augmentation(gain=0.15, offset=0.2, gamma=0.2, noise=0.1)
+"""The paper's, and the differences in contrast that other scanners bring."""
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What happens to each slice of a batch."""
+
+    angle: Tensor
+    """Rotation in radians, counter-clockwise on the screen, `[B]`."""
+    flipped: Tensor
+    """Whether left and right change sides (before the rotation), bool `[B]`."""
+    gain: Tensor
+    """Factor per channel, `[B, C]`."""
+    offset: Tensor
+    """Addition per channel, `[B, C]`."""
+    gamma: Tensor
+    """Exponent per channel, `[B, C]`."""
+    noise: Tensor | None
+    """Noise to add, `[B, C, H, W]`."""
+
+    @classmethod
+    def draw(cls, augmentation: Augmentation, seeds: Sequence[int], shape: tuple[int, int, int]) -> Changes:
+        """Draw the change of each slice of `shape` `[C, H, W]` from its own seed."""
+        C = shape[0]
+        generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        drawn = torch.stack([torch.rand(3 + 3 * C, generator=generator) for generator in generators])
+        spread = drawn[:, 3:].reshape(-1, 3, C) * 2 - 1  # [B, 3, C] in -1…1
+        noise = None
+        if augmentation.noise > 0:
+            noise = torch.stack([torch.randn(shape, generator=generator) for generator in generators])
+            noise = noise * (augmentation.noise * drawn[:, 2])[:, None, None, None]
+        return cls(
+            angle=torch.deg2rad((drawn[:, 0] * 2 - 1) * augmentation.rotation),
+            flipped=drawn[:, 1] < augmentation.flip,
+            gain=1 + spread[:, 0] * augmentation.gain,
+            offset=spread[:, 1] * augmentation.offset,
+            gamma=torch.exp(spread[:, 2] * augmentation.gamma),
+            noise=noise,
+        )
+
+
+def augment(batch: Batch, augmentation: Augmentation, seeds: Sequence[int]) -> Batch:
+    """Change each slice of `batch` by what its seed says."""
+    _, *shape = batch.image.shape
+    changes = Changes.draw(augmentation, seeds, (shape[0], shape[1], shape[2]))
+    return apply_changes(batch, changes)
+
+
+def apply_changes(batch: Batch, changes: Changes) -> Batch:
+    """Move images, labels and twin alike, then change the contrast of the images."""
+    grid = _sampling_grid(batch, changes)
+    image = _restain(_move_images(batch.image, grid), changes)
+    labels = torch.stack([batch.lesion, _mirrored(batch.anatomy, changes.flipped)], dim=1).float()
+    moved = grid_sample(labels, grid, mode="nearest", padding_mode="zeros", align_corners=False).long()
+    twin = None if batch.twin is None else _restain(_move_images(batch.twin, grid), changes)
+    return replace(batch, image=image, lesion=moved[:, 0], anatomy=moved[:, 1], twin=twin)
+
+
+def _sampling_grid(batch: Batch, changes: Changes) -> Tensor:
+    """Where each output pixel looks in its input, in the −1…1 coordinates of `grid_sample`."""
+    *_, H, W = batch.image.shape
+    height, width = (batch.pixel_spacing * torch.tensor([H, W])).unbind(dim=1)
+    cos, sin = torch.cos(changes.angle), torch.sin(changes.angle)
+    side = torch.where(changes.flipped, -1.0, 1.0)
+    zero = torch.zeros_like(cos)
+    from_x = torch.stack([side * cos, -side * sin * height / width, zero], dim=1)
+    from_y = torch.stack([sin * width / height, cos, zero], dim=1)
+    theta = torch.stack([from_x, from_y], dim=1)  # [B, 2, 3]
+    return affine_grid(theta, [len(batch), 1, H, W], align_corners=False)
+
+
+def _move_images(image: Tensor, grid: Tensor) -> Tensor:
+    # Zero padding is the only one that grid_sample has, so FILL is made zero on the way.
+    return grid_sample(image - FILL, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + FILL
+
+
+def _mirrored(anatomy: Tensor, flipped: Tensor) -> Tensor:
+    return torch.where(flipped[:, None, None], _OTHER_SIDE[anatomy], anatomy)
+
+
+def _restain(image: Tensor, changes: Changes) -> Tensor:
+    """Gamma, gain, offset and noise on the height above `FILL`; what is outside the brain stays `FILL`."""
+    plain = changes.noise is None and bool((changes.gain == 1).all() & (changes.offset == 0).all())
+    if plain and bool((changes.gamma == 1).all()):
+        return image
+    B, C, _, _ = image.shape
+    gain, offset, gamma = (value.view(B, C, 1, 1) for value in (changes.gain, changes.offset, changes.gamma))
+    height = (image - FILL).clamp(min=0)
+    brain = height.clamp(max=1)  # soft at the edge, where a step would draw an outline
+    stained = (height / DATA_RANGE).pow(gamma) * DATA_RANGE * gain + offset * brain
+    if changes.noise is not None:
+        stained = stained + changes.noise * brain
+    return (stained + FILL).clamp(*CLIP)

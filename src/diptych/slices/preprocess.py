@@ -1,0 +1,230 @@
+"""From a `Volume` to the axial slices that the network sees: z-score, field of view, resize.
+
+Knows nothing about files, stores or torch. Each channel is z-scored over its own voxels with signal (> 0), clipped to
+`CLIP`, and set to `FILL` everywhere else, so that nothing in the brain is darker than what lies outside it. A slice is
+an image `[C, H, W]`: rows run from anterior to posterior, columns from the patient's right to the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import MissingChannelError, UsageError, VolumeError
+from diptych.slices.resample import Axis, Resampler
+from diptych.volumes.volume import Volume
+
+__all__ = ["BLANK_BELOW", "CLIP", "DATA_RANGE", "FILL", "SliceGeometry", "SliceStack", "slice_volume"]
+
+FILL = -3.0
+"""Value of every pixel outside the brain, and what augmentation fills in from beyond the frame."""
+
+CLIP = (-3.0, 5.0)
+"""Lowest and highest z-score that is kept."""
+
+DATA_RANGE = CLIP[1] - CLIP[0]
+"""True range of the images, as SSIM wants to know it."""
+
+BLANK_BELOW = 0.01
+"""A slice with less brain than this fraction of its frame is blank: it is neither stored nor searched."""
+
+EDGE_SHARE = 0.005
+"""Rows and columns with less brain than this share of the fullest one do not count for the brain's box: stray voxels
+beside the brain must not shift it."""
+
+
+@dataclass(frozen=True)
+class SliceGeometry:
+    """How large a slice is in pixels, and which part of the body it shows."""
+
+    size: tuple[int, int] = (128, 128)
+    """Rows and columns of a slice."""
+    field: tuple[float, float] | None = (200.0, 160.0)
+    """Height and width in millimetres of a box centred on the brain; None shows the whole frame, as the paper does."""
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 2 or min(self.size) < 8:
+            raise UsageError(f"slice size {self.size}: needs two numbers of at least 8 pixels, such as 128x128")
+        if self.field is not None and (len(self.field) != 2 or not min(self.field) > 0):
+            raise UsageError(f"field of view {self.field}: needs two lengths in mm above 0, such as 200x160, or full")
+
+
+@dataclass(frozen=True, eq=False)
+class SliceStack:
+    """All slices of one volume, from the lowest to the highest."""
+
+    patient_key: str
+    channels: tuple[str, ...]
+    images: NDArray[np.float32]
+    """Z-scores, `[Z, C, H, W]`, `FILL` outside the brain."""
+    lesion: NDArray[np.uint8] | None
+    """Lesion labels, `[Z, H, W]`."""
+    anatomy: NDArray[np.uint8] | None
+    """Anatomy labels, `[Z, H, W]`."""
+    twin: NDArray[np.float32] | None
+    """A phantom's healthy twin on the patient's own intensity scale, `[Z, C, H, W]`."""
+    z_index: NDArray[np.int64]
+    """Index of each slice in the volume, `[Z]`."""
+    z_mm: NDArray[np.float64]
+    """Height of each slice in the scanner's world, `[Z]`."""
+    position: NDArray[np.float32]
+    """0 at the lowest slice that is not blank, 1 at the highest, `[Z]`."""
+    brain_area: NDArray[np.float32]
+    """Part of the frame that is brain, `[Z]`."""
+    affine: NDArray[np.float64]
+    """(column, row, z index) to RAS+ millimetres, `[4, 4]`."""
+    intensity: dict[str, tuple[float, float]]
+    """Mean and standard deviation by which each channel was z-scored."""
+    warnings: tuple[str, ...]
+    """What the reader of the volume noticed, and a brain larger than the field."""
+
+    @property
+    def pixel_spacing(self) -> tuple[float, float]:
+        """Distance in millimetres between rows and between columns."""
+        column, row, _ = np.linalg.norm(self.affine[:3, :3], axis=0)
+        return float(row), float(column)
+
+    @property
+    def blank(self) -> NDArray[np.bool_]:
+        """Slices with too little brain to be of use, `[Z]`."""
+        return np.asarray(self.brain_area < BLANK_BELOW)
+
+    def without_blank(self) -> SliceStack:
+        """The same stack with its blank slices left out."""
+        kept = ~self.blank
+        return replace(
+            self,
+            images=self.images[kept],
+            lesion=None if self.lesion is None else self.lesion[kept],
+            anatomy=None if self.anatomy is None else self.anatomy[kept],
+            twin=None if self.twin is None else self.twin[kept],
+            z_index=self.z_index[kept],
+            z_mm=self.z_mm[kept],
+            position=self.position[kept],
+            brain_area=self.brain_area[kept],
+        )
+
+
+def slice_volume(
+    volume: Volume, geometry: SliceGeometry | None = None, *, channels: Sequence[str] | None = None
+) -> SliceStack:
+    """Cut `volume` into normalised axial slices of `channels` (default: all that it has)."""
+    geometry = geometry or SliceGeometry()
+    names = tuple(channels or volume.channels)
+    brain = volume.brain
+    if not brain.any():
+        raise VolumeError(f"{volume.patient_key}: no voxel has any signal; check the image files")
+    target_x, target_y, warnings = _place_field(volume, brain, geometry)
+    X, Y, _ = volume.shape
+    sx, sy, _ = volume.spacing
+    resampler = Resampler(Axis(X, sx), Axis(Y, sy), target_x, target_y)
+
+    images, twin, intensity = _normalised(volume, names, resampler)
+    brain_area = resampler.images(brain.astype(np.float32), fill=0.0).mean(axis=(1, 2), dtype=np.float64)
+    affine = _slice_affine(volume, target_x, target_y)
+    Z = len(images)
+    return SliceStack(
+        patient_key=volume.patient_key,
+        channels=names,
+        images=images,
+        lesion=None if volume.lesion is None else resampler.labels(volume.lesion),
+        anatomy=None if volume.anatomy is None else resampler.labels(volume.anatomy),
+        twin=twin,
+        z_index=np.arange(Z),
+        z_mm=affine[2, 3] + affine[2, 2] * np.arange(Z) + affine[2, :2] @ _middle(geometry.size),
+        position=_positions(brain_area),
+        brain_area=brain_area.astype(np.float32),
+        affine=affine,
+        intensity=intensity,
+        warnings=(*volume.warnings, *warnings),
+    )
+
+
+def _normalised(
+    volume: Volume, names: tuple[str, ...], resampler: Resampler
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, dict[str, tuple[float, float]]]:
+    """Z-score and resample one channel after the other; the twin keeps the patient's mean and deviation."""
+    images, twins = [], []
+    intensity = {}
+    for name in names:
+        if name not in volume.channels:
+            have = ", ".join(volume.channels)
+            raise MissingChannelError(f"{volume.patient_key}: no channel {name}, only {have}; add it or leave it out")
+        index = volume.channels.index(name)
+        mean, deviation = _statistics(volume.array[index], f"{volume.patient_key}: channel {name}")
+        intensity[name] = (mean, deviation)
+        images.append(resampler.images(_z_scores(volume.array[index], mean, deviation), fill=FILL))
+        if volume.twin is not None:
+            twins.append(resampler.images(_z_scores(volume.twin[index], mean, deviation), fill=FILL))
+    return np.stack(images, axis=1), np.stack(twins, axis=1) if twins else None, intensity
+
+
+def _statistics(signal: NDArray[np.float32], what: str) -> tuple[float, float]:
+    brain = signal[signal > 0]
+    if brain.size == 0:
+        raise VolumeError(f"{what} has no voxel above 0; check the image file")
+    mean, deviation = float(brain.mean(dtype=np.float64)), float(brain.std(dtype=np.float64))
+    if not deviation > 1e-6 * abs(mean):
+        raise VolumeError(f"{what} has the same value {mean:g} all over the brain; check the image file")
+    return mean, deviation
+
+
+def _z_scores(signal: NDArray[np.float32], mean: float, deviation: float) -> NDArray[np.float32]:
+    scores: NDArray[np.float32] = (signal - np.float32(mean)) / np.float32(deviation)
+    np.clip(scores, *CLIP, out=scores)
+    scores[~(signal > 0)] = FILL
+    return scores
+
+
+def _place_field(volume: Volume, brain: NDArray[np.bool_], geometry: SliceGeometry) -> tuple[Axis, Axis, list[str]]:
+    """Lay the target grid over the frame: columns along x, rows along y, in millimetres from the frame's corner."""
+    X, Y, _ = volume.shape
+    sx, sy, _ = volume.spacing
+    H, W = geometry.size
+    if geometry.field is None:
+        return Axis(W, X * sx / W), Axis(H, Y * sy / H), []
+    height, width = geometry.field
+    left, right = (edge * sx for edge in _extent(brain.sum(axis=(1, 2))))
+    front, back = (edge * sy for edge in _extent(brain.sum(axis=(0, 2))))
+    warnings = [
+        f"the brain is {extent:.0f} mm {word}, the field {field:.0f} mm: its edges are cut off; "
+        "use a larger --field, or --field full"
+        for extent, field, word in ((back - front, height, "long"), (right - left, width, "wide"))
+        if extent > field + 1e-6
+    ]
+    target_x = Axis(W, width / W, (left + right - width) / 2)
+    target_y = Axis(H, height / H, (front + back - height) / 2)
+    return target_x, target_y, warnings
+
+
+def _extent(profile: NDArray[np.int64]) -> tuple[int, int]:
+    """First and one-past-last index of a brain voxel count along one axis that is more than stray voxels."""
+    kept = np.flatnonzero(profile > EDGE_SHARE * profile.max())
+    return int(kept[0]), int(kept[-1]) + 1
+
+
+def _positions(brain_area: NDArray[np.float64]) -> NDArray[np.float32]:
+    kept = np.flatnonzero(brain_area >= BLANK_BELOW)
+    if kept.size == 0:
+        return np.zeros(len(brain_area), dtype=np.float32)
+    bottom, top = kept[0], kept[-1]
+    fraction = (np.arange(len(brain_area)) - bottom) / max(top - bottom, 1)
+    return np.asarray(np.clip(fraction, 0, 1), dtype=np.float32)
+
+
+def _slice_affine(volume: Volume, target_x: Axis, target_y: Axis) -> NDArray[np.float64]:
+    """Compose (column, row, z) → voxel index → world."""
+    sx, sy, _ = volume.spacing
+    to_voxels = np.diag([target_x.spacing / sx, target_y.spacing / sy, 1.0, 1.0])
+    to_voxels[0, 3] = target_x.centres[0] / sx - 0.5
+    to_voxels[1, 3] = target_y.centres[0] / sy - 0.5
+    return np.asarray(volume.affine @ to_voxels, dtype=np.float64)
+
+
+def _middle(size: tuple[int, int]) -> NDArray[np.float64]:
+    """(column, row) of the middle of a slice."""
+    H, W = size
+    return np.array([(W - 1) / 2, (H - 1) / 2])
