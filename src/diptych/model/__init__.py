@@ -1,0 +1,21 @@
+"""The feature decomposing network, its losses and its files.
+
+Start with `network.py`. Training lives in `diptych.training`.
+"""
+
+from __future__ import annotations
+
+from diptych.model.critic import Critic
+from diptych.model.network import CodeIds, Decomposition, FeatureDecomposingNetwork, ForwardResult
+from diptych.model.quantizer import CodebookUse, Quantized, VectorQuantizer
+
+__all__ = [
+    "CodeIds",
+    "CodebookUse",
+    "Critic",
+    "Decomposition",
+    "FeatureDecomposingNetwork",
+    "ForwardResult",
+    "Quantized",
+    "VectorQuantizer",
+]

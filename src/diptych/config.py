@@ -1,0 +1,265 @@
+"""What a network is and how it is trained, as plain values: dataclasses and the named presets.
+
+Knows nothing about torch, files or patients. The `paper-*` presets follow the text of the paper to the letter; the
+others are what we know to be better. Every field says in one sentence what it does; `--help` shows the same sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from diptych.errors import ModelError, UsageError
+
+__all__ = ["PRESETS", "LossConfig", "ModelConfig", "Preset", "TrainingConfig", "get_preset"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a feature decomposing network; all sizes of all layers follow from it."""
+
+    image_size: tuple[int, int] = (128, 128)
+    """Rows and columns of the input."""
+    latent_size: tuple[int, int] = (8, 8)
+    """Rows and columns of the two code grids; the input divided by a power of two."""
+    widths: tuple[int, ...] = (12, 24, 48, 64, 96)
+    """Channels at full resolution and after each halving; decoders use them backwards."""
+    code_width: int = 64
+    """Length of a code vector (the paper's D)."""
+    codebook_size: int = 256
+    """Vectors in each codebook (the paper's K)."""
+    channels: int = 4
+    """Channels of the input image (the paper's C)."""
+    lesion_classes: int = 4
+    """Classes of the segmentation decoder, background included (the paper's S)."""
+    anatomy_classes: int = 7
+    """Classes of the anatomy head, background included; 0 leaves the head out."""
+    spade_norm: Literal["group", "batch"] = "group"
+    """Normalisation inside the image decoder: group is ours, batch is the paper's."""
+    output_gain: float = 0.1
+    """Factor on the initial weights of the decoders' last convolutions; 1 is He et al.'s initialisation."""
+    condition_on_background: bool = False
+    """Whether the predicted background probability is part of the image decoder's condition."""
+    codebook_start: Literal["kmeans", "normal"] = "kmeans"
+    """How codebooks begin: centres of the first encoded batches, or draws from N(0, 1)."""
+    expire_below: float = 0.02
+    """Replace a code used less than this share of an even spread; 0 never replaces any."""
+    ema_decay: float = 0.99
+    """Decay of the moving averages that train the codebooks."""
+    ema_epsilon: float = 1e-5
+    """Laplace smoothing of the code counts."""
+
+    def __post_init__(self) -> None:
+        (rows, columns), (grid_rows, grid_columns) = self.image_size, self.latent_size
+        if grid_rows < 1 or grid_columns < 1 or rows * grid_columns != columns * grid_rows or rows % grid_rows:
+            raise UsageError(
+                f"image {rows}x{columns}, latent {grid_rows}x{grid_columns}: "
+                "both sides must shrink by the same whole factor; change one of the two sizes"
+            )
+        factor = rows // grid_rows
+        if factor < 4 or factor & (factor - 1):
+            raise UsageError(
+                f"image {rows}x{columns}, latent {grid_rows}x{grid_columns}: the factor {factor} between them "
+                "must be a power of two and at least 4"
+            )
+        if len(self.widths) != self.halvings + 1:
+            raise UsageError(
+                f"widths {self.widths}: {self.halvings} halvings need {self.halvings + 1} widths, one per resolution"
+            )
+
+    @property
+    def halvings(self) -> int:
+        """Times the encoder halves its input on the way to the latent grid."""
+        return (self.image_size[0] // self.latent_size[0]).bit_length() - 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that survive JSON; `from_dict` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
+        """Read what `to_dict` wrote; unknown or missing fields are refused."""
+        names = {field.name for field in fields(cls)}
+        if wrong := sorted(names ^ values.keys()):
+            raise ModelError(f"model config: unknown or missing fields {', '.join(wrong)}; export the model again")
+        plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights and settings of the training objective (the paper's section 3.1.5)."""
+
+    latent_weight: float = 0.25
+    """Weight of the commitment term (λ₁)."""
+    segmentation_weight: float = 5.0
+    """Weight of generalised Dice plus focal loss (λ₂)."""
+    reconstruction_weight: float = 5.0
+    """Weight of squared error plus structural dissimilarity (λ₃)."""
+    regulariser_weight: float = 3e-3
+    """Weight of distribution matching in the network's loss (λ₄); 0 trains without a critic."""
+    critic_weight: float = 1.0
+    """Factor on the critic's own loss (λ₅), which Adam mostly cancels."""
+    anatomy_weight: float = 1.0
+    """Weight of the anatomy head's loss, counted only where a patient has anatomy labels."""
+    critic_steps: int = 5
+    """Critic updates before each update of the network (m)."""
+    gradient_penalty: float = 10.0
+    """Weight of the critic's gradient penalty (λ_gp)."""
+    focal_gamma: float = 2.0
+    """Exponent of the focal loss (γ)."""
+    dice_floor: float = 64.0
+    """Pixels that a class counts at least in its Dice weight; 0 is the paper's weight, unbounded for absent classes."""
+    data_range: float = 8.0
+    """Span of pixel values that SSIM assumes: z-scores are clipped to [-3, 5]."""
+
+    @property
+    def distribution_matching(self) -> bool:
+        """Whether a critic is trained at all."""
+        return self.regulariser_weight > 0
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long, how fast and on what batches a network is trained."""
+
+    batch_size: int = 32
+    """Slices per update, half healthy and half diseased."""
+    micro_batch: int = 0
+    """Slices per pass, with gradients accumulated up to the batch size; 0 takes the whole batch at once."""
+    epochs: int = 40
+    """Passes over the training slices."""
+    learning_rate: float = 1e-3
+    """Adam's step size for the network, at its peak."""
+    critic_learning_rate: float = 1e-3
+    """Adam's step size for the critic."""
+    weight_decay: float = 1e-5
+    """Adam's weight decay."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """How the step size falls after warm-up."""
+    warmup_steps: int = 100
+    """Updates over which the step size rises from zero."""
+    final_fraction: float = 0.02
+    """Share of the peak step size left at the end of the cosine."""
+    clip_norm: float = 1.0
+    """Largest norm of the network's gradient; 0 does not clip."""
+    match_position: bool = True
+    """Whether the healthy and the diseased half of a batch are matched in slice position."""
+    rotation_degrees: float = 10.0
+    """Largest random rotation of a training slice."""
+    flip: bool = True
+    """Whether half the training slices are mirrored left to right."""
+    codebook_batches: int = 8
+    """Batches whose codes the k-means start looks at."""
+    validate_every: int = 500
+    """Updates between looks at the validation patients."""
+    seed: int = 0
+    """Start of every random draw."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named, complete choice: slices, network, losses and training."""
+
+    name: str
+    summary: str
+    """One sentence for lists of presets."""
+    field_mm: tuple[float, float] | None
+    """Rows and columns in millimetres that the store's slices cover; None resizes the whole frame."""
+    model: ModelConfig
+    losses: LossConfig
+    training: TrainingConfig
+
+
+FIELD_MM = (200.0, 160.0)
+"""A box around an adult brain, so that few pixels show nothing."""
+
+
+def _paper_preset(side: int, *, matching: bool) -> Preset:
+    """Section 4.3.1 and appendix C: 256x256 whole frames, D = 64, K = 512, no later inventions."""
+    halvings = (256 // side).bit_length() - 1
+    weight = 1e-4 if side <= 8 else 5e-4
+    return Preset(
+        name=f"paper-{side}x{side}" + ("" if matching else "-nodm"),
+        summary=f"the paper's {side}x{side} network, {'with' if matching else 'without'} distribution matching",
+        field_mm=None,
+        model=ModelConfig(
+            image_size=(256, 256),
+            latent_size=(side, side),
+            widths=(32, 64, *[128] * (halvings - 1)),
+            code_width=64,
+            codebook_size=512,
+            anatomy_classes=0,
+            spade_norm="batch",
+            output_gain=1.0,
+            condition_on_background=True,
+            codebook_start="normal",
+            expire_below=0.0,
+        ),
+        losses=LossConfig(
+            regulariser_weight=weight if matching else 0.0,
+            critic_weight=weight,
+            anatomy_weight=0.0,
+            dice_floor=0.0,
+        ),
+        training=TrainingConfig(
+            batch_size=112,
+            epochs=400,
+            learning_rate=1e-4,
+            critic_learning_rate=1e-4,
+            weight_decay=1e-5,
+            schedule="constant",
+            warmup_steps=0,
+            clip_norm=0.0,
+            match_position=False,
+        ),
+    )
+
+
+def _our_presets() -> list[Preset]:
+    cpu = Preset(
+        name="cpu-8x8",
+        summary="128x128 slices on two CPU cores: about an hour to a usable model",
+        field_mm=FIELD_MM,
+        model=ModelConfig(),
+        losses=LossConfig(),
+        training=TrainingConfig(),
+    )
+    small = replace(
+        cpu,
+        name="cpu-8x8-small",
+        summary="64x64 slices, half a million parameters: minutes, for trying things out",
+        model=ModelConfig(image_size=(64, 64), widths=(8, 16, 32, 64), code_width=32, codebook_size=128),
+        training=TrainingConfig(epochs=20),
+    )
+    gpu = replace(
+        cpu,
+        name="gpu-8x8",
+        summary="256x256 slices at the paper's widths, with our corrections, for a GPU",
+        model=ModelConfig(image_size=(256, 256), widths=(32, 64, 128, 128, 128, 128), codebook_size=512),
+        training=TrainingConfig(batch_size=64, epochs=100, learning_rate=5e-4, critic_learning_rate=5e-4),
+    )
+    return [cpu, small, gpu]
+
+
+_PAPER_SIDES = (4, 8, 16, 32)
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in [
+        *_our_presets(),
+        *(_paper_preset(side, matching=matching) for side in _PAPER_SIDES for matching in (True, False)),
+    ]
+}
+"""Every preset by name, ours first."""
+
+
+def get_preset(name: str) -> Preset:
+    """The preset called `name`.
+
+    >>> get_preset("paper-8x8").model.codebook_size
+    512
+    """
+    if name not in PRESETS:
+        raise UsageError(f"preset {name!r}: there is none of that name; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]

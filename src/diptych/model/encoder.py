@@ -1,0 +1,47 @@
+"""The encoder e: one image in, two latent grids out (table C.1).
+
+A common trunk halves the image twice and then splits into two branches of the same build, one for normal and one for
+abnormal anatomy. No skip connection leaves the encoder: the codes are the bottleneck.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from diptych.config import ModelConfig
+from diptych.model.blocks import NormConv, ResBlock
+
+__all__ = ["Encoder"]
+
+TRUNK_HALVINGS = 2
+
+
+class Encoder(nn.Module):
+    """`[B, C, H, W]` to the continuous normal and abnormal grids `[B, D, h, w]` (z_e⁻, z_e⁺)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        full, half, quarter = config.widths[: TRUNK_HALVINGS + 1]
+        self.trunk = nn.Sequential(
+            nn.Conv2d(config.channels, full, 3, padding=1),
+            NormConv(full, half, stride=2),
+            ResBlock(half, half),
+            NormConv(half, quarter, stride=2),
+        )
+        self.normal = _branch(config)
+        self.abnormal = _branch(config)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        shared = self.trunk(images)
+        return self.normal(shared), self.abnormal(shared)
+
+
+def _branch(config: ModelConfig) -> nn.Sequential:
+    widths = config.widths[TRUNK_HALVINGS:]
+    layers: list[nn.Module] = []
+    for width, next_width in pairwise(widths):
+        layers += [ResBlock(width, width), NormConv(width, next_width, stride=2)]
+    layers += [ResBlock(widths[-1], widths[-1]), ResBlock(widths[-1], config.code_width)]
+    return nn.Sequential(*layers)

@@ -1,0 +1,186 @@
+"""The training objective, one pure function per term (sections 3.1.2 to 3.1.5).
+
+`network_losses` is the table of contents. Labels are integer maps `[B, H, W]`; images `[B, C, H, W]`. Knows nothing
+about networks or optimisers; the critic is any function from codes to scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from diptych.config import LossConfig
+from diptych.model.network import ForwardResult
+from diptych.model.ssim import ssim
+
+__all__ = [
+    "NetworkLosses",
+    "anatomy_loss",
+    "critic_loss",
+    "focal_loss",
+    "generalised_dice_loss",
+    "network_losses",
+    "reconstruction_loss",
+    "regulariser_loss",
+    "segmentation_loss",
+]
+
+CriticFunction = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class NetworkLosses:
+    """The terms of the network's loss before weighting, scalars; distribution matching is added by the trainer."""
+
+    latent: Tensor
+    segmentation: Tensor
+    reconstruction: Tensor
+    anatomy: Tensor
+
+    def total(self, config: LossConfig) -> Tensor:
+        """The weighted sum λ₁L_lat + λ₂L_seg + λ₃L_rec, and our anatomy term."""
+        return (
+            config.latent_weight * self.latent
+            + config.segmentation_weight * self.segmentation
+            + config.reconstruction_weight * self.reconstruction
+            + config.anatomy_weight * self.anatomy
+        )
+
+
+def network_losses(
+    result: ForwardResult,
+    images: Tensor,
+    lesion: Tensor,
+    *,
+    config: LossConfig,
+    anatomy: Tensor | None = None,
+    has_anatomy: Tensor | None = None,
+) -> NetworkLosses:
+    """All terms that one forward pass gives.
+
+    Args:
+        result: what the network made of `images`.
+        images: `[B, C, H, W]`.
+        lesion: labels `[B, H, W]`, 0 for background.
+        config: settings of the terms; weights are applied by `NetworkLosses.total`.
+        anatomy: labels `[B, H, W]`, or None when no image of the batch has them.
+        has_anatomy: which images have anatomy labels, bool `[B]`; None means all.
+    """
+    if result.anatomy_logits is None or anatomy is None:
+        unused = 0.0 if result.anatomy_logits is None else 0.0 * result.anatomy_logits.sum()
+        anatomy_term = images.new_zeros(()) + unused
+    else:
+        anatomy_term = anatomy_loss(result.anatomy_logits, anatomy, has_anatomy, config=config)
+    return NetworkLosses(
+        latent=result.normal.error + result.abnormal.error,
+        segmentation=segmentation_loss(result.lesion_logits, lesion, config=config),
+        reconstruction=reconstruction_loss(
+            result.reconstruction, result.healthy_twin, images, lesion > 0, data_range=config.data_range
+        ),
+        anatomy=anatomy_term,
+    )
+
+
+def segmentation_loss(logits: Tensor, labels: Tensor, *, config: LossConfig) -> Tensor:
+    """L_seg: generalised Dice plus focal loss, over logits `[B, S, H, W]`."""
+    log_probabilities = logits.log_softmax(dim=1)
+    dice = generalised_dice_loss(log_probabilities.exp(), labels, floor=config.dice_floor)
+    return dice + focal_loss(log_probabilities, labels, gamma=config.focal_gamma)
+
+
+def generalised_dice_loss(probabilities: Tensor, labels: Tensor, *, floor: float) -> Tensor:
+    """L_dice with class weights 1 / n² (Sudre et al., 2017), n the pixels of a class in the batch.
+
+    With `floor` > 0, n counts as at least that many pixels, and a class absent from the batch is left out. With 0 the
+    weights are the paper's; an absent class then has a weight without bound (here 1 / ε²) and rules the loss.
+    """
+    classes = probabilities.shape[1]
+    truth = F.one_hot(labels.long(), classes).movedim(-1, 1).to(probabilities.dtype)  # [B, S, H, W]
+    true_pixels = truth.sum(dim=(0, 2, 3))  # [S]
+    predicted_pixels = probabilities.sum(dim=(0, 2, 3))
+    shared_pixels = (probabilities * truth).sum(dim=(0, 2, 3))
+    weights = true_pixels.clamp_min(floor or 1e-5).pow(-2)
+    if floor:
+        weights = weights * (true_pixels > 0)
+    return 1 - 2 * (weights * shared_pixels).sum() / (weights * (predicted_pixels + true_pixels)).sum()
+
+
+def focal_loss(log_probabilities: Tensor, labels: Tensor, *, gamma: float) -> Tensor:
+    """L_focal: cross-entropy weighted by (1 - p)^γ (Lin et al., 2017), summed over classes, mean over pixels."""
+    log_p = log_probabilities.gather(1, labels.long().unsqueeze(1))
+    return -((1 - log_p.exp()).pow(gamma) * log_p).mean()
+
+
+def reconstruction_loss(
+    reconstruction: Tensor, healthy_twin: Tensor, images: Tensor, lesion: Tensor, *, data_range: float
+) -> Tensor:
+    """L_rec: x̂⁻ is compared outside the lesion only, x̂⁺ everywhere and inside the lesion once more.
+
+    Args:
+        reconstruction: x̂⁺.
+        healthy_twin: x̂⁻.
+        images: x.
+        lesion: M⁺, bool `[B, H, W]`.
+        data_range: span of pixel values, for SSIM.
+    """
+    inside = lesion.unsqueeze(1).to(images.dtype)  # [B, 1, H, W]
+    outside = 1 - inside
+    diseased = lesion.flatten(1).any(dim=1)
+    twin_term = _dissimilarity(outside * healthy_twin, outside * images, data_range)
+    whole_term = _dissimilarity(reconstruction, images, data_range)
+    lesion_term = images.new_zeros(())
+    if diseased.any():  # elsewhere M⁺ is empty and both sides are zero: no loss, no work
+        share = diseased.float().mean()
+        mask = inside[diseased]
+        lesion_term = share * _dissimilarity(mask * reconstruction[diseased], mask * images[diseased], data_range)
+    return twin_term + whole_term + lesion_term
+
+
+def _dissimilarity(predicted: Tensor, target: Tensor, data_range: float) -> Tensor:
+    """Mean squared error plus 1 - SSIM."""
+    return F.mse_loss(predicted, target) + 1 - ssim(predicted, target, data_range=data_range)
+
+
+def anatomy_loss(logits: Tensor, labels: Tensor, has_anatomy: Tensor | None, *, config: LossConfig) -> Tensor:
+    """Dice plus focal loss of the anatomy head over the images that have labels; zero where none has."""
+    if has_anatomy is not None and not bool(has_anatomy.all()):
+        if not bool(has_anatomy.any()):
+            return 0.0 * logits.sum()  # keeps the head in the graph, as distributed training wants
+        logits, labels = logits[has_anatomy], labels[has_anatomy]
+    log_probabilities = logits.log_softmax(dim=1)
+    dice = generalised_dice_loss(log_probabilities.exp(), labels, floor=max(config.dice_floor, 1.0))
+    return dice + focal_loss(log_probabilities, labels, gamma=config.focal_gamma)
+
+
+def critic_loss(
+    critic: CriticFunction, healthy: Tensor, diseased: Tensor, mixing: Tensor, *, gradient_penalty: float
+) -> Tensor:
+    """L_critic: the estimated Wasserstein distance with its gradient penalty (Gulrajani et al., 2017).
+
+    The norm of the gradient is taken per sample and drawn towards 1. Codes are cut from the gradient here.
+
+    Args:
+        critic: codes `[B, D, h, w]` to scores `[B]`.
+        healthy: normal codes of healthy images, `[n, D, h, w]`.
+        diseased: normal codes of diseased images, `[m, D, h, w]`.
+        mixing: ε, uniform in [0, 1], `[min(n, m)]`.
+        gradient_penalty: λ_gp.
+    """
+    healthy, diseased = healthy.detach(), diseased.detach()
+    pairs = min(len(healthy), len(diseased))
+    between = torch.lerp(diseased[:pairs], healthy[:pairs], mixing.view(-1, 1, 1, 1)).requires_grad_()
+    scores = critic(torch.cat([healthy, diseased, between]))
+    healthy_scores, diseased_scores, between_scores = torch.split(scores, [len(healthy), len(diseased), pairs])
+    (slopes,) = torch.autograd.grad(between_scores.sum(), between, create_graph=True)
+    penalty: Tensor = (torch.linalg.vector_norm(slopes.flatten(1), dim=1) - 1).square().mean()
+    distance: Tensor = diseased_scores.mean() - healthy_scores.mean()
+    return distance + gradient_penalty * penalty
+
+
+def regulariser_loss(critic: CriticFunction, diseased: Tensor) -> Tensor:
+    """L_reg: normal codes of diseased images should look healthy to the critic."""
+    return -critic(diseased).mean()

@@ -1,0 +1,200 @@
+"""The feature decomposing network: the paper's section 3.1 from the top.
+
+    image ── encoder ──┬─ normal grid ──── quantise ── normal code ──┬── image decoder, no lesion ── healthy twin x̂⁻
+                       │                                             └── image decoder, lesion ──── reconstruction x̂⁺
+                       └─ abnormal grid ── quantise ── abnormal code ─── segmentation decoder ───── lesion ŷ
+
+`forward` is for training, `encode` is all that an archive needs, `decompose` is everything there is to see. Knows
+nothing about losses, optimisers or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from diptych.config import ModelConfig
+from diptych.errors import UsageError
+from diptych.model.blocks import he_init_
+from diptych.model.decoders import AnatomyHead, ImageDecoder, SegmentationDecoder, semantic_map
+from diptych.model.encoder import Encoder
+from diptych.model.quantizer import Quantized, VectorQuantizer
+
+__all__ = ["CodeIds", "Decomposition", "FeatureDecomposingNetwork", "ForwardResult"]
+
+ENCODE_CHUNK = 8
+"""Images that `encode` passes at a time, always exactly so many: rounding, and with it every id, is then the same
+however many images the caller brings."""
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """Everything that the losses need."""
+
+    normal: Quantized
+    abnormal: Quantized
+    lesion_logits: Tensor
+    """`[B, S, H, W]`, background first."""
+    anatomy_logits: Tensor | None
+    """`[B, A, H, W]`, background first; None without an anatomy head."""
+    reconstruction: Tensor
+    """x̂⁺ `[B, C, H, W]`."""
+    healthy_twin: Tensor
+    """x̂⁻ `[B, C, H, W]`."""
+
+
+@dataclass(frozen=True)
+class CodeIds:
+    """What an archive stores of an image: two int64 grids `[B, h, w]`."""
+
+    normal: Tensor
+    abnormal: Tensor
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """An image read as two panels."""
+
+    normal_ids: Tensor
+    """`[B, h, w]`, exactly what `encode` gives."""
+    abnormal_ids: Tensor
+    """`[B, h, w]`, exactly what `encode` gives."""
+    normal_code: Tensor
+    """`[B, D, h, w]`."""
+    abnormal_code: Tensor
+    """`[B, D, h, w]`."""
+    lesion_probabilities: Tensor
+    """`[B, S, H, W]`, background first."""
+    anatomy_probabilities: Tensor | None
+    """`[B, A, H, W]`, background first; None without an anatomy head."""
+    reconstruction: Tensor
+    """x̂⁺ `[B, C, H, W]`, the image decoded from both codes."""
+    healthy_twin: Tensor
+    """x̂⁻ `[B, C, H, W]`, the generated normal-appearing image."""
+    normal_error: Tensor
+    """Squared distance between encoder output and normal code in each cell, `[B, h, w]`."""
+    abnormal_error: Tensor
+    """Squared distance between encoder output and abnormal code in each cell, `[B, h, w]`."""
+
+
+class FeatureDecomposingNetwork(nn.Module):
+    """Encoder, two quantisers, segmentation decoder, image decoder and, where asked for, an anatomy head."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.normal_quantizer = VectorQuantizer(config)
+        self.abnormal_quantizer = VectorQuantizer(config)
+        self.segmentation_decoder = SegmentationDecoder(config)
+        self.image_decoder = ImageDecoder(config)
+        self.anatomy_head = AnatomyHead(config) if config.anatomy_classes else None
+        self.apply(he_init_)
+        with torch.no_grad():
+            self.segmentation_decoder.out.weight *= config.output_gain
+            self.image_decoder.out.weight *= config.output_gain
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> ForwardResult:
+        """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1."""
+        normal_grid, abnormal_grid = self.encoder(self._checked(images))
+        normal = self.normal_quantizer(normal_grid)
+        abnormal = self.abnormal_quantizer(abnormal_grid)
+        lesion_logits = self.segmentation_decoder(abnormal.code)
+        reconstruction, healthy_twin, anatomy_logits = self._paint(normal.code, lesion_logits)
+        return ForwardResult(normal, abnormal, lesion_logits, anatomy_logits, reconstruction, healthy_twin)
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> CodeIds:
+        """The two id grids of `[B, C, H, W]`; runs the encoder and nothing else."""
+        normal_grid, abnormal_grid = self._encode_grids(images)
+        return CodeIds(self._ids(self.normal_quantizer, normal_grid), self._ids(self.abnormal_quantizer, abnormal_grid))
+
+    @torch.no_grad()
+    def decompose(self, images: Tensor) -> Decomposition:
+        """Ids, codes, labels, reconstruction and healthy twin of `[B, C, H, W]`; call it in evaluation mode."""
+        normal_grid, abnormal_grid = self._encode_grids(images)
+        normal_ids = self._ids(self.normal_quantizer, normal_grid)
+        abnormal_ids = self._ids(self.abnormal_quantizer, abnormal_grid)
+        normal_code = self.normal_quantizer.lookup(normal_ids)
+        abnormal_code = self.abnormal_quantizer.lookup(abnormal_ids)
+        lesion_logits = self.segmentation_decoder(abnormal_code)
+        reconstruction, healthy_twin, anatomy_logits = self._paint(normal_code, lesion_logits)
+        return Decomposition(
+            normal_ids=normal_ids,
+            abnormal_ids=abnormal_ids,
+            normal_code=normal_code,
+            abnormal_code=abnormal_code,
+            lesion_probabilities=lesion_logits.softmax(dim=1),
+            anatomy_probabilities=None if anatomy_logits is None else anatomy_logits.softmax(dim=1),
+            reconstruction=reconstruction,
+            healthy_twin=healthy_twin,
+            normal_error=(normal_grid - normal_code).square().sum(dim=1),
+            abnormal_error=(abnormal_grid - abnormal_code).square().sum(dim=1),
+        )
+
+    @torch.no_grad()
+    def start_codebooks(self, batches: Iterable[Tensor]) -> None:
+        """Fit both codebooks to the first batches of images, where the config asks for that."""
+        if self.config.codebook_start == "kmeans":
+            grids = [self.encoder(self._checked(images)) for images in batches]
+            self.normal_quantizer.start([normal for normal, _ in grids])
+            self.abnormal_quantizer.start([abnormal for _, abnormal in grids])
+
+    def update_codebooks(self) -> None:
+        """Move both codebooks towards what was seen since the last call; once per optimiser step."""
+        self.normal_quantizer.update()
+        self.abnormal_quantizer.update()
+
+    def _paint(self, normal_code: Tensor, lesion_logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """x̂⁺, x̂⁻ and anatomy logits.
+
+        An image in which no lesion is predicted has the null condition anyway, so its reconstruction *is* its healthy
+        twin and is not painted twice. (Not with batch statistics, which tie the images of a batch together.)
+        """
+        decoder = self.image_decoder
+        stem = decoder.stem(normal_code)
+        twin_features = decoder.paint(stem, None)
+        healthy_twin = decoder.out(twin_features)
+        anatomy_logits = None if self.anatomy_head is None else self.anatomy_head(twin_features)
+
+        semantics = semantic_map(lesion_logits, with_background=self.config.condition_on_background)
+        if self.config.spade_norm == "batch":
+            return decoder.out(decoder.paint(stem, semantics)), healthy_twin, anatomy_logits
+        lesioned = semantics.flatten(1).any(dim=1).nonzero().flatten()
+        if len(lesioned) == 0:
+            return healthy_twin, healthy_twin, anatomy_logits
+        if len(lesioned) == len(stem):
+            return decoder.out(decoder.paint(stem, semantics)), healthy_twin, anatomy_logits
+        painted = decoder.out(decoder.paint(stem[lesioned], semantics[lesioned]))
+        return healthy_twin.index_copy(0, lesioned, painted), healthy_twin, anatomy_logits
+
+    def _encode_grids(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Continuous grids from passes of always the same shape."""
+        images = self._checked(images)
+        count = len(images)
+        filled = torch.cat([images, images.new_zeros(-count % ENCODE_CHUNK, *images.shape[1:])])
+        grids = [self.encoder(_channels_last(chunk)) for chunk in torch.split(filled, ENCODE_CHUNK)]
+        normal, abnormal = (torch.cat(parts)[:count] for parts in zip(*grids, strict=True))
+        return normal, abnormal
+
+    @staticmethod
+    def _ids(quantizer: VectorQuantizer, grids: Tensor) -> Tensor:
+        """Nearest codes, one image at a time for the same reason as `ENCODE_CHUNK`."""
+        return torch.cat([quantizer.nearest(grid) for grid in torch.split(grids, 1)])
+
+    def _checked(self, images: Tensor) -> Tensor:
+        expected = (self.config.channels, *self.config.image_size)
+        if images.ndim != 4 or images.shape[1:] != expected:
+            raise UsageError(
+                f"images {tuple(images.shape)}: this network takes [B, {', '.join(map(str, expected))}]; "
+                "prepare slices with the preset of the model"
+            )
+        return _channels_last(images)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,169 @@
+"""Vector quantisation: each vector of a latent grid becomes the id of its nearest code (section 3.1.2).
+
+The codebook is a buffer trained by moving averages, never by gradients (van den Oord et al., 2017; Kaiser et al.,
+2018). A forward pass in training mode only remembers what it saw; `update` then moves the codebook, once per
+optimiser step, over all accumulated batches and all processes. Knows nothing about images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from diptych.config import ModelConfig
+from diptych.model.kmeans import kmeans
+
+__all__ = ["CodebookUse", "Quantized", "VectorQuantizer"]
+
+RECENTLY_USED = 0.0037
+"""Moving count of a code that was last used, once, 100 updates ago: (1 - 0.99) · 0.99¹⁰⁰."""
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A latent grid after quantisation."""
+
+    ids: Tensor
+    """Which code stands in each cell, int64 `[B, h, w]`, rows and columns as in the image."""
+    code: Tensor
+    """The code vectors `[B, D, h, w]` (z_q); gradients pass straight through to the encoder."""
+    error: Tensor
+    """Mean squared distance to the encoder's output, a scalar: the latent loss."""
+
+
+@dataclass(frozen=True)
+class CodebookUse:
+    """How much of a codebook is alive."""
+
+    usage: float
+    """Share of codes used within about the last hundred updates."""
+    perplexity: float
+    """Exponential of the entropy of code frequencies: the number of codes in effective use."""
+
+
+class VectorQuantizer(nn.Module):
+    """K codes of width D with their moving averages.
+
+    With `config.codebook_start == "normal"` and no expiry this is the paper's plain variant. Its counts start at
+    zero, so codes never chosen are divided by almost nothing, fly far away and fade to zero vectors over thousands of
+    updates: what the paper calls compactness.
+    """
+
+    codebook: Tensor
+    counts: Tensor
+    sums: Tensor
+    updates: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        codebook = torch.randn(config.codebook_size, config.code_width)
+        self.register_buffer("codebook", codebook)
+        self.register_buffer("counts", torch.zeros(config.codebook_size))
+        self.register_buffer("sums", codebook.clone())
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, encoded: Tensor) -> Quantized:
+        encoded = encoded.float()  # [B, D, h, w]
+        ids = self.nearest(encoded.detach())  # [B, h, w]
+        code = self.lookup(ids)  # [B, D, h, w]
+        error = F.mse_loss(encoded, code)
+        if self.training:
+            self._seen.append((_as_rows(encoded.detach()), ids.flatten()))
+        return Quantized(ids=ids, code=encoded + (code - encoded).detach(), error=error)
+
+    def nearest(self, encoded: Tensor) -> Tensor:
+        """Ids `[B, h, w]` of the codes nearest to a grid `[B, D, h, w]`; ties go to the smaller id."""
+        batch, _, rows, columns = encoded.shape
+        squared_norms = self.codebook.square().sum(dim=1)
+        distances = torch.addmm(squared_norms, _as_rows(encoded), self.codebook.T, alpha=-2.0)  # less |z|²
+        return distances.argmin(dim=1).view(batch, rows, columns)
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """The code vectors `[B, D, h, w]` of a grid of ids `[B, h, w]`."""
+        return F.embedding(ids, self.codebook).permute(0, 3, 1, 2)
+
+    @torch.no_grad()
+    def start(self, batches: list[Tensor]) -> None:
+        """Begin with k-means centres of encoded batches `[B, D, h, w]`, as if each code had been used evenly."""
+        rows = torch.cat([_as_rows(encoded.float()) for encoded in batches])
+        centres = kmeans(_gather_rows(rows), self.config.codebook_size)
+        share = len(rows) / len(batches) / self.config.codebook_size
+        self.codebook.copy_(centres)
+        self.counts.fill_(share)
+        self.sums.copy_(centres * share)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the codebook towards everything seen since the last update, then replace codes that died."""
+        if not self._seen:
+            return
+        rows = torch.cat([rows for rows, _ in self._seen])  # [N, D]
+        ids = torch.cat([ids for _, ids in self._seen])  # [N]
+        self._seen.clear()
+        decay = self.config.ema_decay
+        self.counts.lerp_(_all_reduce(torch.bincount(ids, minlength=len(self.counts)).float()), 1 - decay)
+        self.sums.lerp_(_all_reduce(torch.zeros_like(self.sums).index_add_(0, ids, rows)), 1 - decay)
+        self.codebook.copy_(self.sums / self._smoothed_counts().unsqueeze(1))
+        self.updates += 1
+        if self.config.expire_below > 0:
+            self._replace_dead(rows)
+
+    def forget(self) -> None:
+        """Drop what was seen since the last update, for a step that is given up."""
+        self._seen.clear()
+
+    def use(self) -> CodebookUse:
+        """Usage and perplexity over about the last hundred updates."""
+        frequencies = self.counts / self.counts.sum().clamp_min(1e-12)
+        entropy = torch.special.entr(frequencies).sum()
+        return CodebookUse(
+            usage=float((self.counts > RECENTLY_USED).float().mean()),
+            perplexity=float(entropy.exp()),
+        )
+
+    def _smoothed_counts(self) -> Tensor:
+        total, epsilon = self.counts.sum(), self.config.ema_epsilon
+        return (self.counts + epsilon) / (total + len(self.counts) * epsilon) * total
+
+    def _replace_dead(self, rows: Tensor) -> None:
+        """Put random recent vectors in place of dead codes and reset their averages, alike on every process."""
+        even_share = self.counts.sum() / len(self.counts)
+        dead = (self.counts < self.config.expire_below * even_share).nonzero().flatten()
+        if len(dead) == 0:
+            return
+        rows = _gather_rows(rows)
+        generator = torch.Generator().manual_seed(int(self.updates))
+        chosen = rows[torch.randint(len(rows), (len(dead),), generator=generator).to(rows.device)]
+        self.codebook[dead] = chosen
+        self.counts[dead] = even_share
+        self.sums[dead] = chosen * even_share
+
+
+def _as_rows(grid: Tensor) -> Tensor:
+    """`[B, D, h, w]` to `[B·h·w, D]`, in image order."""
+    return grid.permute(0, 2, 3, 1).reshape(-1, grid.shape[1])
+
+
+def _all_reduce(total: Tensor) -> Tensor:
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(total)
+    return total
+
+
+def _gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, in rank order; each may hold a different number."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return rows
+    lengths = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.tensor([len(rows)], device=rows.device))
+    longest = int(max(lengths))
+    padded = F.pad(rows, (0, 0, 0, longest - len(rows)))
+    gathered = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(gathered, padded)
+    return torch.cat([part[: int(length)] for part, length in zip(gathered, lengths, strict=True)])
