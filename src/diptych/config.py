@@ -20,6 +20,8 @@ class ModelConfig:
 
     image_size: tuple[int, int] = (128, 128)
     """Rows and columns of the input."""
+    field_mm: tuple[float, float] | None = (200.0, 160.0)
+    """Millimetres that the rows and columns cover, around the brain; None takes the whole frame of the scan."""
     latent_size: tuple[int, int] = (8, 8)
     """Rows and columns of the two code grids; the input divided by a power of two."""
     widths: tuple[int, ...] = (12, 24, 48, 64, 96)
@@ -159,20 +161,14 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named, complete choice: slices, network, losses and training."""
+    """A named, complete choice: network with its slice geometry, losses and training."""
 
     name: str
     summary: str
     """One sentence for lists of presets."""
-    field_mm: tuple[float, float] | None
-    """Rows and columns in millimetres that the store's slices cover; None resizes the whole frame."""
     model: ModelConfig
     losses: LossConfig
     training: TrainingConfig
-
-
-FIELD_MM = (200.0, 160.0)
-"""A box around an adult brain, so that few pixels show nothing."""
 
 
 def _paper_preset(side: int, *, matching: bool) -> Preset:
@@ -182,9 +178,9 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
     return Preset(
         name=f"paper-{side}x{side}" + ("" if matching else "-nodm"),
         summary=f"the paper's {side}x{side} network, {'with' if matching else 'without'} distribution matching",
-        field_mm=None,
         model=ModelConfig(
             image_size=(256, 256),
+            field_mm=None,
             latent_size=(side, side),
             widths=(32, 64, *[128] * (halvings - 1)),
             code_width=64,
@@ -220,7 +216,6 @@ def _our_presets() -> list[Preset]:
     cpu = Preset(
         name="cpu-8x8",
         summary="128x128 slices on two CPU cores: about an hour to a usable model",
-        field_mm=FIELD_MM,
         model=ModelConfig(),
         losses=LossConfig(),
         training=TrainingConfig(),

@@ -6,6 +6,7 @@ Start with `network.py`. Training lives in `diptych.training`.
 from __future__ import annotations
 
 from diptych.model.critic import Critic
+from diptych.model.export import load_model, save_model
 from diptych.model.network import CodeIds, Decomposition, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.quantizer import CodebookUse, Quantized, VectorQuantizer
 
@@ -18,4 +19,6 @@ __all__ = [
     "ForwardResult",
     "Quantized",
     "VectorQuantizer",
+    "load_model",
+    "save_model",
 ]

@@ -21,6 +21,7 @@ from diptych.errors import UsageError
 from diptych.model.blocks import he_init_
 from diptych.model.decoders import AnatomyHead, ImageDecoder, SegmentationDecoder, semantic_map
 from diptych.model.encoder import Encoder
+from diptych.model.fingerprint import fingerprint
 from diptych.model.quantizer import Quantized, VectorQuantizer
 
 __all__ = ["CodeIds", "Decomposition", "FeatureDecomposingNetwork", "ForwardResult"]
@@ -97,6 +98,11 @@ class FeatureDecomposingNetwork(nn.Module):
             self.segmentation_decoder.out.weight *= config.output_gain
             self.image_decoder.out.weight *= config.output_gain
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def fingerprint(self) -> str:
+        """The identity of these weights and this config, worked out anew at each call."""
+        return fingerprint(self.config, self.state_dict())
 
     def forward(self, images: Tensor) -> ForwardResult:
         """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1."""
