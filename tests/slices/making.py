@@ -51,6 +51,6 @@ def make_store(path: Path, volumes: list[Volume], geometry: SliceGeometry = SMAL
     store = SliceStore.create(path, geometry, volumes[0].channels)
     for volume in volumes:
         stack = slice_volume(volume, geometry)
-        store.add(stack, voxel_hash=f"hash of {volume.patient_key}", sources={"file.nii.gz": "0" * 64})
-    store.finish(sources=("somewhere",), failed={}, warnings={})
+        store.add(stack, voxel_hash=f"hash of {volume.patient_key}", sources={})
+    store.finish(sources=["somewhere"], failed={})
     return SliceStore.open(path)

@@ -124,6 +124,8 @@ def slice_volume(
 
     images, twin, intensity = _normalised(volume, names, resampler)
     brain_area = resampler.images(brain.astype(np.float32), fill=0.0).mean(axis=(1, 2), dtype=np.float64)
+    if brain_area.max() < BLANK_BELOW:
+        raise VolumeError(f"{volume.patient_key}: no slice shows enough brain; check the images and the field of view")
     affine = _slice_affine(volume, target_x, target_y)
     Z = len(images)
     return SliceStack(
@@ -207,10 +209,7 @@ def _extent(profile: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _positions(brain_area: NDArray[np.float64]) -> NDArray[np.float32]:
-    kept = np.flatnonzero(brain_area >= BLANK_BELOW)
-    if kept.size == 0:
-        return np.zeros(len(brain_area), dtype=np.float32)
-    bottom, top = kept[0], kept[-1]
+    bottom, top = np.flatnonzero(brain_area >= BLANK_BELOW)[[0, -1]]
     fraction = (np.arange(len(brain_area)) - bottom) / max(top - bottom, 1)
     return np.asarray(np.clip(fraction, 0, 1), dtype=np.float32)
 

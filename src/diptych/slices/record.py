@@ -16,10 +16,18 @@ import numpy as np
 from diptych.errors import StoreError
 from diptych.slices.preprocess import CLIP, FILL, SliceGeometry, SliceStack
 
-__all__ = ["FORMAT_VERSION", "FileRecord", "Manifest", "PatientRecord"]
+__all__ = ["FORMAT_VERSION", "FileRecord", "Manifest", "PatientRecord", "SourceRecord", "program_versions"]
 
 FORMAT = "diptych slice store"
 FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """One file that a patient was read from."""
+
+    path: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,8 @@ class PatientRecord:
     patient_key: str
     voxel_hash: str
     """Hash of the patient's voxels: the same scan under two keys has it twice."""
-    sources: dict[str, str]
-    """Files the patient was read from, with their SHA-256."""
+    sources: dict[str, SourceRecord]
+    """What the patient was read from, by part: t1, t1gd, t2, flair, lesion, anatomy, twin-t1, …"""
     files: dict[str, FileRecord]
     """Array files by name without suffix: images, and lesion, anatomy, twin where known."""
     z_index: tuple[int, ...]
@@ -65,7 +73,7 @@ class PatientRecord:
 
     @classmethod
     def of(
-        cls, stack: SliceStack, *, voxel_hash: str, sources: dict[str, str], files: dict[str, FileRecord]
+        cls, stack: SliceStack, *, voxel_hash: str, sources: dict[str, SourceRecord], files: dict[str, FileRecord]
     ) -> PatientRecord:
         """Describe a stack whose arrays have been written as `files`."""
         lesion_pixels = None
@@ -97,7 +105,7 @@ class PatientRecord:
             record = cls(
                 patient_key=str(data["patient_key"]),
                 voxel_hash=str(data["voxel_hash"]),
-                sources=dict(data["sources"]),
+                sources={part: SourceRecord(entry["path"], entry["sha256"]) for part, entry in data["sources"].items()},
                 files={
                     name: FileRecord(entry["sha256"], int(entry["bytes"]), tuple(entry["shape"]), entry["dtype"])
                     for name, entry in data["files"].items()

@@ -41,11 +41,11 @@ class Resampler:
         """Resample `[X, Y, Z]` to `[Z, H, W]`; everything beyond the source counts as `fill`."""
         X, Y, Z = volume.shape
         W, H = self._along_x.shape[0], self._along_y.shape[0]
-        above_fill = np.subtract(volume, np.float32(fill)).reshape(X, Y * Z)
-        columns = (self._along_x @ above_fill).reshape(W, Y, Z)
-        rows = self._along_y @ np.ascontiguousarray(columns.transpose(1, 2, 0)).reshape(Y, Z * W)  # [H, Z W]
-        result: NDArray[np.float32] = rows.reshape(H, Z, W).transpose(1, 0, 2) + np.float32(fill)
-        return np.ascontiguousarray(result)
+        # The orders of axes follow memory, in which volumes run x fastest: each copy moves whole rows where it can.
+        above_fill = np.ascontiguousarray(volume.transpose(1, 2, 0)) - np.float32(fill)  # [Y, Z, X]
+        rows = (self._along_y @ above_fill.reshape(Y, Z * X)).reshape(H * Z, X)
+        pixels = (self._along_x @ np.ascontiguousarray(rows.T)).reshape(W, H, Z)
+        return np.ascontiguousarray(pixels.transpose(2, 1, 0) + np.float32(fill))
 
     def labels(self, volume: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Resample a label map `[X, Y, Z]` to `[Z, H, W]` by majority, in two votes.

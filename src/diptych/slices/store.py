@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from diptych.errors import StoreError
 from diptych.slices.preprocess import SliceGeometry, SliceStack
-from diptych.slices.record import FileRecord, Manifest, PatientRecord, program_versions
+from diptych.slices.record import FileRecord, Manifest, PatientRecord, SourceRecord, program_versions
 
 __all__ = ["SliceStore", "file_hash"]
 
@@ -108,32 +108,37 @@ class SliceStore:
         """The true healthy twin of a phantom, memory-mapped, `[Z, C, H, W]`."""
         return self._array(key, "twin")
 
-    def add(self, stack: SliceStack, *, voxel_hash: str, sources: dict[str, str]) -> PatientRecord:
+    def add(self, stack: SliceStack, *, voxel_hash: str, sources: dict[str, SourceRecord]) -> PatientRecord:
         """Write a patient, replacing an earlier version of it; blank slices are left out."""
         stack = stack.without_blank()
-        if not len(stack.images):
-            raise StoreError(f"{stack.patient_key}: no slice shows enough brain; check the images and the field")
         folder = self._folder(stack.patient_key)
         writing = folder.with_name(f"{WRITING}{folder.name}-{os.getpid()}")
-        shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir(parents=True)
-        files = {name: _write_array(writing, name, array) for name, array in _arrays_of(stack).items()}
-        record = PatientRecord.of(stack, voxel_hash=voxel_hash, sources=sources, files=files)
-        _write_json(writing / "patient.json", record.to_json())
-        shutil.rmtree(folder, ignore_errors=True)
-        writing.rename(folder)
+        try:
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir(parents=True)
+            files = {name: _write_array(writing, name, array) for name, array in _arrays_of(stack).items()}
+            record = PatientRecord.of(stack, voxel_hash=voxel_hash, sources=sources, files=files)
+            _write_json(writing / "patient.json", record.to_json())
+            if folder.exists():
+                shutil.rmtree(folder)
+            writing.rename(folder)
+        except OSError as error:
+            shutil.rmtree(writing, ignore_errors=True)
+            raise StoreError(
+                f"{self.path}: cannot be written to ({error.strerror}); make room or give another --out"
+            ) from error
         return record
 
-    def finish(self, *, sources: tuple[str, ...], failed: dict[str, str], warnings: dict[str, tuple[str, ...]]) -> None:
-        """Write the manifest anew: all patients that are there, and the report of the run that ends."""
+    def finish(self, *, sources: Iterable[str], failed: Mapping[str, str]) -> None:
+        """Write the manifest anew: all patients that are there, and why others are not."""
         self._patients = _read_patients(self.path, skip_damaged=True)
         self._arrays.clear()
         self.manifest = replace(
             self.manifest,
             sources=tuple(sorted({*self.manifest.sources, *sources})),
             patients={key: record.voxel_hash for key, record in self._patients.items()},
-            failed=failed,
-            warnings=warnings,
+            failed=dict(failed),
+            warnings=_warnings(self._patients),
             versions=program_versions(),
         )
         _write_json(self.path / "manifest.json", self.manifest.to_json())
@@ -185,6 +190,18 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _warnings(patients: Mapping[str, PatientRecord]) -> dict[str, tuple[str, ...]]:
+    """What is worth knowing about each patient, the same scan under another key included."""
+    first: dict[str, str] = {}
+    warnings = {}
+    for key, record in patients.items():
+        twice = first.setdefault(record.voxel_hash, key)
+        lines = (*record.warnings, *([f"has the same voxels as {twice}"] if twice != key else []))
+        if lines:
+            warnings[key] = lines
+    return warnings
 
 
 def _arrays_of(stack: SliceStack) -> dict[str, NDArray[Any]]:
