@@ -1,7 +1,8 @@
 """Images of patients: reading, canonical orientation, named channels, unified labels."""
 
 from diptych.volumes.layout import PatientFiles, find_patients, patient_from_files, subject_of
-from diptych.volumes.nifti import Limits, write_nifti
+from diptych.volumes.nifti import Limits
+from diptych.volumes.nifti_writer import write_nifti
 from diptych.volumes.patient import read_patient, voxel_hash
 from diptych.volumes.volume import ANATOMY_LABELS, CHANNELS, LESION_LABELS, Volume, mirror_anatomy
 

@@ -1,4 +1,4 @@
-"""One NIfTI file in, one out. The reader trusts nothing: it is made for files from strangers.
+"""Reads one NIfTI file and trusts nothing in it: made for files from strangers.
 
 Knows nothing about patients, channels or label meanings; `patient.py` puts files together.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import secrets
 import stat
 import zlib
 from collections.abc import Iterator
@@ -19,28 +18,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from nibabel.nifti1 import Nifti1Header
 from nibabel.nifti2 import Nifti2Header
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from diptych.errors import TooLargeError, VolumeError
 from diptych.volumes.geometry import affine_from_header
 from diptych.volumes.layout import one_line
 
-__all__ = ["Limits", "NiftiImage", "read_nifti", "write_nifti"]
+__all__ = ["Limits", "NiftiImage", "read_nifti"]
 
 CHUNK = 1 << 20
 MAX_DEFLATE_RATIO = 1032
 """No deflate stream grows by more than this, so a header that needs more is refused before memory is taken."""
 MAX_TRAILING = 1 << 16
 """Bytes after the last voxel that pass as padding."""
-GZIP_LEVEL = 4
 GZIP_MAGIC = b"\x1f\x8b"
 READABLE = {"uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64"}
-WRITABLE = {"uint8", "int16", "float32"}
 
 
 @dataclass(frozen=True)
@@ -96,35 +93,6 @@ def read_nifti(path: Path, *, limits: Limits = Limits()) -> NiftiImage:
         raise VolumeError(f"{one_line(path)}: cannot be read ({error.strerror or error})") from None
     slope, intercept = _scaling(path, header)
     return NiftiImage(path, stored, affine_from_header(path, header, shape), slope, intercept)
-
-
-def write_nifti(path: Path | str, array: NDArray[Any], affine: ArrayLike) -> None:
-    """Write a 3-D uint8, int16 or float32 array as `.nii` or `.nii.gz`: same input, same bytes.
-
-    The file appears whole or not at all. The affine (RAS+ millimetres) goes into sform and, unless it is sheared,
-    qform, so that every reader agrees on it.
-    """
-    path = Path(path)
-    if not path.name.lower().endswith((".nii", ".nii.gz")):
-        raise VolumeError(f"{one_line(path)}: NIfTI files end in .nii or .nii.gz; choose such a name")
-    if array.ndim != 3 or array.dtype.name not in WRITABLE:
-        raise VolumeError(
-            f"{one_line(path)}: cannot write a {array.dtype.name} array of shape {array.shape}; "
-            f"give a 3-D array of {', '.join(sorted(WRITABLE))}"
-        )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise VolumeError(f"{one_line(path)}: the array holds NaN or infinite voxels; replace them before writing")
-    header = _new_header(array, np.asarray(affine, dtype=np.float64))
-    data = np.ascontiguousarray(array.T, dtype=array.dtype.newbyteorder("<"))  # [K, J, I]: i runs fastest on disk
-    try:
-        with _replacing(path) as file:
-            if path.name.lower().endswith(".gz"):
-                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as stream:
-                    _write_parts(stream, header, data)
-            else:
-                _write_parts(file, header, data)
-    except OSError as error:
-        raise VolumeError(f"{one_line(path)}: cannot be written ({error.strerror or error})") from None
 
 
 @contextmanager
@@ -272,41 +240,3 @@ def _check_end(path: Path, stream: BufferedIOBase) -> None:
             f"{one_line(path)}: data go on after the last voxel its header announces; the header is wrong, "
             "write the file again"
         )
-
-
-def _new_header(array: NDArray[Any], affine: NDArray[np.float64]) -> bytes:
-    header = Nifti1Header(endianness="<")
-    header.set_data_dtype(array.dtype)
-    header.set_data_shape(array.shape)
-    header.set_xyzt_units("mm")
-    header.set_qform(affine, code=1, strip_shears=True)
-    header.set_sform(affine, code=1)
-    if not np.allclose(header.get_qform(), affine, atol=1e-3):
-        header["qform_code"] = 0
-    header["scl_slope"], header["scl_inter"] = 1.0, 0.0
-    header["vox_offset"] = header.single_vox_offset
-    header["magic"] = header.single_magic
-    block = header.binaryblock
-    assert isinstance(block, bytes)
-    return block + b"\0" * 4  # no extensions
-
-
-def _write_parts(stream: Any, header: bytes, data: NDArray[Any]) -> None:
-    stream.write(header)
-    for plane in data:
-        stream.write(plane.data)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write beside the target under a hidden name, then move into place in one step."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from diptych.volumes.geometry import check_same_place, to_canonical
 from diptych.volumes.labels import check_anatomy, unify_lesion
 from diptych.volumes.layout import PatientFiles, one_line, require_channels
 from diptych.volumes.nifti import Limits, NiftiImage, read_nifti
+from diptych.volumes.rawhead import raw_head_warning
 from diptych.volumes.volume import CHANNELS, Volume
 
 __all__ = ["read_patient", "voxel_hash"]
@@ -74,7 +75,7 @@ def read_patient(
     if files.anatomy is not None:
         anatomy = _read_codes(files.anatomy, first, limits)
         check_anatomy(files.anatomy, anatomy)
-    return Volume(
+    volume = Volume(
         patient_key=files.patient_key,
         channels=tuple(files.channels),
         array=array,
@@ -82,9 +83,11 @@ def read_patient(
         lesion=lesion,
         anatomy=anatomy,
         twin=twin,
-        warnings=tuple(warnings),
         sources=tuple(str(path) for path in _all_paths(files)),
     )
+    if raw_head := raw_head_warning(array, volume.spacing):
+        warnings.append(raw_head)
+    return replace(volume, warnings=tuple(warnings))
 
 
 def voxel_hash(volume: Volume) -> str:

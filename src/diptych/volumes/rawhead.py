@@ -1,0 +1,65 @@
+"""Tells a raw head from a brain whose skull was stripped, which is what every model here expects.
+
+Knows arrays and voxel sizes only. Two signs, either is enough:
+
+- **air is not zero**: nearly the whole frame has signal, where stripping leaves exact zeros around the brain;
+- **a bright ring around a dark one**: under the surface of a raw head lies the scalp, then bone, which gives no
+  signal. Under the surface of a stripped brain lie liquor and cortex, and the signal changes little.
+
+Measured on 143 stripped patients of BraTS 2023: signal in 13 to 20 % of the frame; ring ratio at most 0.9 in T1,
+1.0 in FLAIR, 1.1 in T1Gd, 1.3 in T2. With 6 mm of bone and 3 to 8 mm of scalp around the same brains: 2 to 9.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+__all__ = ["raw_head_warning"]
+
+FILLED_FRAME = 0.75
+"""Share of voxels with signal above which the air around the head was not zeroed; a brain in a tight box has 0.55."""
+RING_RATIO = 1.5
+"""Scalp over bone; the mean signal of the two shells below."""
+OUTER_SHELL, INNER_SHELL = (2.0, 6.0), (8.0, 14.0)
+"""Millimetres under the surface."""
+WORKING_SPACING = 3.0
+"""Voxels are skipped down to about this many millimetres; the shells need no finer ones."""
+
+
+def raw_head_warning(array: NDArray[np.float32], spacing: tuple[float, float, float]) -> str | None:
+    """One sentence when `array`, `[C, X, Y, Z]`, looks like a raw head; None when it looks stripped."""
+    x, y, z = (max(1, round(WORKING_SPACING / size)) for size in spacing)
+    coarse = array[:, ::x, ::y, ::z]
+    filled = float(np.mean(np.any(coarse > 0, axis=0)))
+    if filled > FILLED_FRAME:
+        sign = f"{filled:.0%} of the frame has signal"
+    else:
+        ratio = _ring_ratio(coarse, (spacing[0] * x, spacing[1] * y, spacing[2] * z))
+        if ratio <= RING_RATIO:
+            return None
+        sign = f"a bright ring around a dark one, {ratio:.1f} to 1"
+    return f"This looks like a raw head, not a skull-stripped brain ({sign}); strip the skull first."
+
+
+def _ring_ratio(array: NDArray[np.float32], spacing: tuple[float, float, float]) -> float:
+    """Outer over inner shell, the largest over channels; 0 where the image is too small to have both."""
+    depth = ndimage.distance_transform_edt(np.pad(_solid(array), 1), sampling=spacing)[1:-1, 1:-1, 1:-1]
+    outer, inner = ((depth > near) & (depth <= far) for near, far in (OUTER_SHELL, INNER_SHELL))
+    if not outer.any() or not inner.any():
+        return 0.0
+    return max(float(channel[outer].mean() / max(channel[inner].mean(), 1e-6)) for channel in array)
+
+
+def _solid(array: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """The largest object with clear signal in any channel, cavities filled, `[X, Y, Z]`."""
+    signal: NDArray[np.bool_] = np.zeros(array.shape[1:], dtype=np.bool_)
+    for channel in array:
+        if (positive := channel[channel > 0]).size:
+            signal |= channel > 0.1 * np.percentile(positive, 99)
+    solid: NDArray[np.bool_] = np.zeros_like(signal)
+    for z in range(signal.shape[2]):  # plane by plane: the neck leaves a scalp open from below
+        solid[:, :, z] = ndimage.binary_fill_holes(ndimage.binary_closing(signal[:, :, z]))
+    objects, count = ndimage.label(solid)
+    return objects == np.bincount(objects.reshape(-1))[1:].argmax() + 1 if count else solid
