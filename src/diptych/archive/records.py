@@ -1,0 +1,270 @@
+"""What an archive holds: one record per volume, and all codes joined for search.
+
+Knows nothing about SQLite or files. Every record has a checksum over all its content; `schema.py` stores both.
+
+    VolumeRecord = VolumeInfo (what filters and viewers need) + id grids and positions per slice
+    ArchiveCodes = the slices of all volumes in one array each, ordered by volume key, then from bottom to top
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import date
+from hashlib import blake2b
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import ArchiveError, ArchiveMismatchError
+
+__all__ = ["ArchiveCodes", "CodeIdArray", "LesionSource", "ModelIdentity", "PixelFile", "VolumeInfo", "VolumeRecord"]
+
+LesionSource = Literal["labels", "predicted", "unknown"]
+"""Where lesion areas come from: a label map, the model's own segmentation, or nowhere (areas are NaN)."""
+
+CodeIdArray = NDArray[np.uint8] | NDArray[np.uint16]
+
+SEXES = ("F", "M", "O")
+"""DICOM's PatientSex values."""
+
+MAX_KEY_LENGTH = 256
+CHECKSUM_BYTES = 32
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model made the ids, and what shape they have."""
+
+    fingerprint: str
+    """Changes with any weight of the model; ids of two fingerprints are never compared."""
+    grid: tuple[int, int]
+    """Latent rows and columns, `(h, w)`."""
+    normal_codes: int
+    """Size K of the normal codebook."""
+    abnormal_codes: int
+    """Size K of the abnormal codebook."""
+
+    @property
+    def cells(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    def require(self, other: ModelIdentity, path: object) -> None:
+        """Refuse `other` unless it is this model; `path` is the archive that holds this one."""
+        if other != self:
+            raise ArchiveMismatchError(
+                f"{path}: was made by model {self.describe()}, not by model {other.describe()}; "
+                "give that model, or index into a new archive"
+            )
+
+    def describe(self) -> str:
+        h, w = self.grid
+        return f"{self.fingerprint[:16]} ({h}×{w}, K={self.normal_codes}/{self.abnormal_codes})"
+
+
+@dataclass(frozen=True)
+class PixelFile:
+    """A NIfTI file to look at: a copy inside the archive (relative path) or a reference (absolute path)."""
+
+    role: str
+    """A channel name, `lesion` or `anatomy`."""
+    path: str
+    sha256: str
+
+    @property
+    def is_copy(self) -> bool:
+        return not self.path.startswith("/")
+
+
+@dataclass(frozen=True)
+class VolumeInfo:
+    """Everything an archive knows of a volume except its codes. No field names a person."""
+
+    volume_key: str
+    """Unique in the archive; adding it again replaces the volume."""
+    patient_key: str
+    """Pseudonym used for grouping and exclusion; several volumes may share it."""
+    study_date: str | None = None
+    """ISO date, shifted by a secret number of days per patient."""
+    sex: str | None = None
+    """F, M or O, as in DICOM."""
+    age: float | None = None
+    """Years."""
+    source: str | None = None
+    """Where the volume came from, such as the name of a collection."""
+    tags: tuple[str, ...] = ()
+    """Free labels, sorted."""
+    lesion_source: LesionSource = "unknown"
+    input_digest: str = ""
+    """Hash of the files that were read; tells a resumed run what is done."""
+    files: tuple[PixelFile, ...] = ()
+
+    def check(self) -> None:
+        """Refuse values that cannot be."""
+        for name in ("volume_key", "patient_key"):
+            key = getattr(self, name)
+            if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable() or key != key.strip():
+                raise ArchiveError(f"{name} {key!r}: must be 1 to {MAX_KEY_LENGTH} printable characters")
+        self._require(self.sex in (None, *SEXES), "sex", f"must be one of {', '.join(SEXES)} or unknown")
+        self._require(self.age is None or 0 <= self.age <= 150, "age", "must be between 0 and 150 years")
+        self._require(self.study_date is None or _is_iso_date(self.study_date), "study_date", "must be YYYY-MM-DD")
+        self._require(self.tags == tuple(sorted(set(self.tags))), "tags", "must be sorted, each one once")
+        self._require(self.lesion_source in get_args(LesionSource), "lesion_source", "must be a LesionSource")
+
+    def _require(self, holds: bool, field: str, rule: str) -> None:
+        if not holds:
+            raise ArchiveError(f"{self.volume_key}: {field} {getattr(self, field)!r} {rule}")
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        values["tags"] = list(self.tags)
+        values["files"] = [[file.role, file.path, file.sha256] for file in self.files]
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> VolumeInfo:
+        age = values["age"]
+        return cls(
+            **{
+                **values,
+                "age": None if age is None else float(age),
+                "tags": tuple(values["tags"]),
+                "files": tuple(PixelFile(*file) for file in values["files"]),
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeRecord:
+    """One volume as it is stored: S slices from bottom to top, blank ones left out."""
+
+    info: VolumeInfo
+    normal_ids: CodeIdArray
+    """`[S, h, w]` in image orientation."""
+    abnormal_ids: CodeIdArray
+    """`[S, h, w]` in image orientation."""
+    z_index: NDArray[np.uint16]
+    """`[S]`, index of the axial plane in the volume, from the bottom."""
+    position: NDArray[np.float32]
+    """`[S]`, fraction of the brain's extent, 0 at the bottom."""
+    z_mm: NDArray[np.float32]
+    """`[S]`, world z coordinate in millimetres."""
+    lesion_area: NDArray[np.float32]
+    """`[S]`, square millimetres; NaN where unknown."""
+    slice_affine: NDArray[np.float64]
+    """`[4, 4]`, (column, row, z index) of the network's input to RAS+ millimetres."""
+
+    @property
+    def slice_count(self) -> int:
+        return len(self.z_index)
+
+    def blobs(self, model: ModelIdentity) -> tuple[bytes, ...]:
+        """The arrays as little-endian bytes, in the order of `BLOB_COLUMNS`."""
+        self._check(model)
+        return tuple(
+            np.ascontiguousarray(getattr(self, name), dtype=kind).tobytes()
+            for name, kind in zip(BLOB_COLUMNS, blob_types(model), strict=True)
+        )
+
+    @classmethod
+    def from_blobs(cls, info: VolumeInfo, blobs: tuple[bytes, ...], model: ModelIdentity) -> VolumeRecord:
+        arrays: dict[str, Any] = {
+            name: np.frombuffer(blob, kind)
+            for name, blob, kind in zip(BLOB_COLUMNS, blobs, blob_types(model), strict=True)
+        }
+        for name in ("normal_ids", "abnormal_ids"):
+            arrays[name] = arrays[name].reshape(-1, *model.grid)
+        return cls(info, **{**arrays, "slice_affine": arrays["slice_affine"].reshape(4, 4)})
+
+    def _check(self, model: ModelIdentity) -> None:
+        self.info.check()
+        slices, key = self.slice_count, self.info.volume_key
+        if slices == 0:
+            raise ArchiveError(f"{key}: has no slice to store; all its planes are blank")
+        for name, size in (("normal_ids", model.normal_codes), ("abnormal_ids", model.abnormal_codes)):
+            ids = getattr(self, name)
+            if ids.shape != (slices, *model.grid):
+                raise ArchiveError(f"{key}: {name} has shape {ids.shape}, this archive takes {(slices, *model.grid)}")
+            if int(ids.max()) >= size or int(ids.min()) < 0:
+                raise ArchiveError(f"{key}: {name} goes to {int(ids.max())}, the codebook has {size} codes")
+        for name in ("position", "z_mm", "lesion_area"):
+            if getattr(self, name).shape != (slices,):
+                raise ArchiveError(f"{key}: {name} has shape {getattr(self, name).shape}, expected ({slices},)")
+        if self.slice_affine.shape != (4, 4):
+            raise ArchiveError(f"{key}: slice_affine has shape {self.slice_affine.shape}, expected (4, 4)")
+        if np.any(np.diff(self.z_index.astype(np.int64)) <= 0):
+            raise ArchiveError(f"{key}: z_index must grow from slice to slice")
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveCodes:
+    """All slices of one consistent version of an archive: what a search engine needs."""
+
+    model: ModelIdentity
+    version: str
+    """Changes whenever the content does; names the disposable search cache. Ends in `-damaged` with `problems`."""
+    volumes: tuple[VolumeInfo, ...]
+    """Ordered by volume key."""
+    volume: NDArray[np.int32]
+    """`[N]`, index into `volumes`; never falls."""
+    normal_ids: CodeIdArray
+    """`[N, h*w]`, uint8 up to 256 codes, else uint16."""
+    abnormal_ids: CodeIdArray
+    """`[N, h*w]`."""
+    z_index: NDArray[np.uint16]
+    """`[N]`."""
+    position: NDArray[np.float32]
+    """`[N]`."""
+    z_mm: NDArray[np.float32]
+    """`[N]`."""
+    lesion_area: NDArray[np.float32]
+    """`[N]`, square millimetres, NaN where unknown; exactly 0 means lesion-free."""
+    problems: tuple[str, ...] = ()
+    """Damaged volumes that were left out, one sentence each. A caller must show them and exit non-zero."""
+
+    def __len__(self) -> int:
+        return len(self.volume)
+
+    @property
+    def patient_keys(self) -> tuple[str, ...]:
+        """Patient of each volume."""
+        return tuple(info.patient_key for info in self.volumes)
+
+
+BLOB_COLUMNS = ("normal_ids", "abnormal_ids", "z_index", "position", "z_mm", "lesion_area", "slice_affine")
+
+
+def blob_types(model: ModelIdentity) -> tuple[str, ...]:
+    """NumPy types of the blobs, in the order of `BLOB_COLUMNS`."""
+    return id_type(model.normal_codes), id_type(model.abnormal_codes), "<u2", "<f4", "<f4", "<f4", "<f8"
+
+
+def id_type(codes: int) -> str:
+    """The smallest type that holds every id of a codebook.
+
+    >>> id_type(256), id_type(512)
+    ('|u1', '<u2')
+    """
+    return "|u1" if codes <= 256 else "<u2"
+
+
+def codes_checksum(blobs: tuple[bytes, ...]) -> bytes:
+    """Checksum of the arrays. Lengths go in first, so that no byte can move from one array to the next."""
+    digest = blake2b(json.dumps([len(blob) for blob in blobs]).encode(), digest_size=CHECKSUM_BYTES)
+    for blob in blobs:
+        digest.update(blob)
+    return digest.digest()
+
+
+def record_checksum(info: VolumeInfo, slices: int, codes: bytes, model: ModelIdentity) -> bytes:
+    """Checksum of a whole record; it covers the arrays through their own checksum."""
+    content = json.dumps([info.to_json(), slices, codes.hex(), model.fingerprint], sort_keys=True)
+    return blake2b(content.encode(errors="surrogateescape"), digest_size=CHECKSUM_BYTES).digest()
+
+
+def _is_iso_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

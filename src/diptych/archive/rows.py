@@ -1,0 +1,121 @@
+"""Rows of the `volumes` table to records and back, each checked against its checksum on the way out.
+
+Knows the columns; opening the file and transactions are `store.py` and `writer.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from diptych.archive.records import (
+    BLOB_COLUMNS,
+    ModelIdentity,
+    VolumeInfo,
+    VolumeRecord,
+    codes_checksum,
+    record_checksum,
+)
+
+__all__ = ["DamagedRowError", "Row", "read_blobs", "read_rows", "row_id", "row_values"]
+
+INFO_COLUMNS = (
+    "volume_key",
+    "patient_key",
+    "study_date",
+    "sex",
+    "age",
+    "source",
+    "tags",
+    "lesion_source",
+    "input_digest",
+    "files",
+)
+ROW_COLUMNS = ("id", *INFO_COLUMNS, "slices", "checksum", "codes_checksum")
+_JSON_COLUMNS = ("tags", "files")
+
+
+class DamagedRowError(Exception):
+    """A row that does not match its checksum. Never leaves the archive package."""
+
+    def __init__(self, row: int, volume_key: object, what: str) -> None:
+        super().__init__(f"row {row} ({volume_key!r}): {what}")
+        self.row = row
+
+
+@dataclass(frozen=True)
+class Row:
+    """A volume without its arrays; its metadata has been checked."""
+
+    id: int
+    info: VolumeInfo
+    slices: int
+    checksum: bytes
+    codes_checksum: bytes
+
+
+def row_id(volume_key: str) -> int:
+    """Where a volume lies: 63 bits of its key's hash, so that finding it needs no index that could be damaged."""
+    return int.from_bytes(blake2b(volume_key.encode(), digest_size=8).digest()) >> 1
+
+
+def row_values(record: VolumeRecord, model: ModelIdentity) -> dict[str, object]:
+    """All columns of a record."""
+    blobs = record.blobs(model)
+    codes = codes_checksum(blobs)
+    info = record.info.to_json()
+    for name in _JSON_COLUMNS:
+        info[name] = json.dumps(info[name])
+    return {
+        "id": row_id(record.info.volume_key),
+        **{name: info[name] for name in INFO_COLUMNS},
+        "slices": record.slice_count,
+        "checksum": record_checksum(record.info, record.slice_count, codes, model),
+        "codes_checksum": codes,
+        **dict(zip(BLOB_COLUMNS, blobs, strict=True)),
+    }
+
+
+def read_rows(
+    database: sqlite3.Connection, model: ModelIdentity, *, only: int | None = None
+) -> Iterator[Row | DamagedRowError]:
+    """Every volume's metadata (or that of one row) as read in one pass; a damaged row comes as its error."""
+    where, bound = ("", ()) if only is None else (" WHERE id = ?", (only,))
+    for values in database.execute(f"SELECT {', '.join(ROW_COLUMNS)} FROM volumes{where}", bound):
+        try:
+            yield _checked(values, model)
+        except DamagedRowError as error:
+            yield error
+
+
+def _checked(values: tuple[object, ...], model: ModelIdentity) -> Row:
+    row = dict(zip(ROW_COLUMNS, values, strict=True))
+    try:
+        fields = {key: row[key] for key in INFO_COLUMNS}
+        fields.update({key: json.loads(str(row[key])) for key in _JSON_COLUMNS})
+        info = VolumeInfo.from_json(fields)
+        slices, codes = int(str(row["slices"])), bytes(row["codes_checksum"])  # type: ignore[call-overload]
+        expected = record_checksum(info, slices, codes, model)
+        whole = expected == row["checksum"] and row["id"] == row_id(info.volume_key)
+    except (TypeError, ValueError, AttributeError, KeyError):
+        whole = False
+    if not whole:
+        raise DamagedRowError(int(str(row["id"])), row["volume_key"], "its metadata does not match its checksum")
+    return Row(int(str(row["id"])), info, slices, expected, codes)
+
+
+def read_blobs(database: sqlite3.Connection, row: Row) -> tuple[bytes, ...]:
+    """The arrays of a volume, in the order of `BLOB_COLUMNS`, checked."""
+    try:
+        values = database.execute(f"SELECT {', '.join(BLOB_COLUMNS)} FROM volumes WHERE id = ?", (row.id,)).fetchone()
+    except sqlite3.DatabaseError as error:
+        raise DamagedRowError(row.id, row.info.volume_key, f"its codes cannot be read ({error})") from error
+    if values is None or not all(isinstance(blob, bytes) for blob in values):
+        raise DamagedRowError(row.id, row.info.volume_key, "its codes cannot be read")
+    if codes_checksum(values) != row.codes_checksum:
+        raise DamagedRowError(row.id, row.info.volume_key, "its codes do not match their checksum")
+    blobs: tuple[bytes, ...] = values
+    return blobs
