@@ -1,0 +1,104 @@
+"""Smooth random fields, invertible deformations and sampling: the mathematics that phantoms are made of.
+
+Knows nothing about brains. Everything is single-threaded and takes its randomness from a given generator, so that
+the same seed gives the same bits on any number of cores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+__all__ = [
+    "Field",
+    "as_field",
+    "block_mean",
+    "exponentiate",
+    "gradient",
+    "identity_points",
+    "sample",
+    "sigmoid",
+    "smooth_noise",
+    "upsample",
+]
+
+Field = NDArray[np.float32]
+
+SQUARINGS = 6
+
+
+def as_field(values: ArrayLike) -> Field:
+    """The same numbers as 32-bit floats."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def gradient(values: Field, spacing: float) -> Field:
+    """Slope along each axis, `[D, …]`."""
+    return as_field(np.stack([np.gradient(values, spacing, axis=axis) for axis in range(values.ndim)]))
+
+
+def sigmoid(x: Field, width: float = 1.0) -> Field:
+    """A soft step from 0 to 1 around zero; `width` is the distance over which it rises from .5 to .73."""
+    return as_field(1.0 / (1.0 + np.exp(np.clip(-x / width, -30.0, 30.0))))
+
+
+def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> Field:
+    """Random field of zero mean and unit spread whose bumps are about `scale` voxels apart."""
+    lattice = tuple(math.ceil(edge / scale) + 3 for edge in shape)
+    values = rng.standard_normal(lattice, dtype=np.float32)
+    noise = upsample(values, shape, scale, offset=1.0)
+    return as_field((noise - noise.mean()) / max(float(noise.std()), 1e-6))
+
+
+def upsample(values: Field, shape: tuple[int, ...], scale: float, *, offset: float = 0.0) -> Field:
+    """Cubic interpolation of a lattice: voxel i of the result lies at lattice index `offset + i / scale`."""
+    return ndimage.affine_transform(
+        values,
+        np.full(len(shape), 1.0 / scale),
+        offset=offset,
+        output_shape=shape,
+        order=3,
+        mode="nearest",
+        output=np.float32,
+    )
+
+
+def identity_points(shape: tuple[int, ...]) -> Field:
+    """Index of every voxel, `[len(shape), *shape]`."""
+    return np.indices(shape, dtype=np.float32)
+
+
+def sample(values: NDArray[Any], points: Field, *, order: Literal[0, 1] = 1, outside: float = 0.0) -> Field:
+    """Values at fractional indices `[D, …]`; `outside` beyond the edges."""
+    return ndimage.map_coordinates(
+        values, points, order=order, mode="constant", cval=outside, prefilter=False, output=np.float32
+    )
+
+
+def exponentiate(velocity: Field) -> Field:
+    """Displacement of the flow along a stationary velocity field, both `[D, …]` in voxels.
+
+    Scaling and squaring: u ← u + u∘(id + u), starting from v / 2ⁿ. The flow of a smooth field is invertible,
+    and the flow of −v is its inverse.
+    """
+    displacement = velocity / np.float32(2**SQUARINGS)
+    points = identity_points(velocity.shape[1:])
+    for _ in range(SQUARINGS):
+        moved = points + displacement
+        step = [ndimage.map_coordinates(axis, moved, order=1, mode="nearest") for axis in displacement]
+        displacement = displacement + np.stack(step)
+    return displacement
+
+
+def block_mean(values: Field, block: int) -> Field:
+    """Mean over cubes of `block` voxels along the last three axes; each must be a multiple of `block`."""
+    if block == 1:
+        return values
+    for axis in (-1, -2, -3):
+        parts = [np.take(values, range(start, values.shape[axis], block), axis=axis) for start in range(block)]
+        values = sum(parts[1:], start=parts[0]) / np.float32(block)
+    return values

@@ -1,0 +1,79 @@
+"""Work spread over processes, and folders that one process at a time may write. Knows nothing about the work."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from diptych.errors import DiptychError, InputError
+
+__all__ = ["cores", "only_writer", "run_all"]
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+"""Set for workers: threads inside processes only get in each other's way."""
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
+    """Apply `work` to every job, in this process or in several; results come as they are finished."""
+    if workers <= 1 or len(jobs) <= 1:
+        yield from map(work, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context, initializer=_live_with_parent) as pool:
+            try:
+                for future in as_completed([pool.submit(work, job) for job in jobs]):
+                    yield future.result()
+            except BrokenProcessPool as error:
+                lack = "a worker process was killed, perhaps for lack of memory; use fewer --workers"
+                raise DiptychError(lack) from error
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _live_with_parent() -> None:
+    """Make a worker leave Ctrl-C to its parent, and go at once when the parent is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "runs in worker processes only"
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which goes with the process however that ends."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InputError(f"{folder}: another run is writing here; wait until it is done") from error
+    finally:
+        os.close(descriptor)
