@@ -61,6 +61,14 @@ class Workers:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
         return bool(votes.item())
 
+    def same(self, value: float) -> float:
+        """The main process's value, so that all processes decide alike."""
+        if self.count == 1:
+            return value
+        shared = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.broadcast(shared, src=0)
+        return float(shared)
+
     def wait(self) -> None:
         """Go on when all processes have come here."""
         if self.count > 1:

@@ -10,16 +10,20 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import psutil
 import torch
 
 from diptych.errors import TrainingError
 
-__all__ = ["Guard", "name_memory_failure"]
+__all__ = ["Guard", "name_memory_failure", "require_memory"]
 
 CRITIC_LIMIT = 1e4
 """A critic loss beyond this, either way, has lost touch: a Lipschitz critic on unit-scale codes stays below 100."""
 COLLAPSE_SHARE = 0.01
 """A codebook whose perplexity is below this share of its size (and never less than two codes) has collapsed."""
+
+WORKSPACE = 1.5
+"""Memory of a step relative to what the backward pass keeps: gradients, scratch space, fragmentation."""
 
 
 class Guard:
@@ -70,6 +74,20 @@ class Guard:
     def _persists(self, name: str, bad: bool, *, limit: int) -> bool:
         self._bad_steps[name] = self._bad_steps.get(name, 0) + 1 if bad else 0
         return self._bad_steps[name] > limit
+
+
+def require_memory(bytes_per_image: int, part: int, batch: int, size: tuple[int, int], device: torch.device) -> None:
+    """Refuse a part that cannot fit before the system kills the process without a word."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    fitting = int(free / (bytes_per_image * WORKSPACE)) // 2 * 2
+    if fitting < part:
+        height, width = size
+        need = part * bytes_per_image * WORKSPACE / 2**30
+        advice = f"try --set micro_batch={fitting}" if fitting >= 2 else "try a smaller preset"
+        raise TrainingError(
+            f"{part} images of {height}x{width} at a time need about {need:.1f} GiB, {free / 2**30:.1f} GiB are free; "
+            f"{advice}: gradients are accumulated, so the batch stays {batch}"
+        )
 
 
 @contextmanager

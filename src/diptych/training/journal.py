@@ -7,7 +7,7 @@ each step stands in `log.csv` once.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +20,42 @@ Say = Callable[[str], None]
 """Prints one line for the user between two progress reports."""
 
 
-class CsvTable:
-    """A CSV file with a row per step, which a resumed run continues."""
+STEP_COLUMNS = (
+    "step", "seconds", "planned_steps", "learning_rate", "images_per_second",
+    "loss", "latent", "segmentation", "reconstruction", "anatomy", "regulariser", "critic", "wasserstein",
+    "gradient_norm", "normal_perplexity", "abnormal_perplexity",
+)  # fmt: skip
+"""Columns of `log.csv`; a step without a critic leaves its columns empty."""
 
-    def __init__(self, path: Path, *, resume_after: int = 0) -> None:
+
+class CsvTable:
+    """A CSV file with a row per step, which a resumed run continues; the first row decides unnamed columns."""
+
+    def __init__(self, path: Path, columns: Sequence[str] = (), *, resume_after: int = 0) -> None:
         self.path = path
-        self.columns: list[str] = []
-        if path.exists():
-            self._drop_rows_after(resume_after)
+        self.columns = list(columns)
+        self._begun = path.exists() and self._drop_rows_after(resume_after)
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Append one row; the first row decides the columns."""
-        if not self.columns:
-            self.columns = list(row)
+        """Append one row; values that it lacks stay empty."""
+        if not self._begun:
+            self.columns = self.columns or list(row)
             self.path.write_text(",".join(self.columns) + "\n", encoding="utf-8")
+            self._begun = True
         with self.path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow([_short(row.get(name)) for name in self.columns])
 
-    def _drop_rows_after(self, step: int) -> None:
+    def _drop_rows_after(self, step: int) -> bool:
+        """Keep whole rows up to `step`; tell whether any is left."""
         with self.path.open(encoding="utf-8", newline="") as file:
             header, *rows = list(csv.reader(file)) or [[]]
         # A kill may have cut the last row anywhere; a row that is not whole is not kept.
         kept = [row for row in rows if len(row) == len(header) and row[0].isdecimal() and int(row[0]) <= step]
-        self.columns = header if kept else []
         if kept:
+            self.columns = header
             with self.path.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([header, *kept])
+        return bool(kept)
 
 
 class TensorBoard:
@@ -117,7 +127,7 @@ class Journal:
         self.say = say
         self._progress = progress
         self._first_step = resume_after
-        self._steps = CsvTable(run / "log.csv", resume_after=resume_after)
+        self._steps = CsvTable(run / "log.csv", STEP_COLUMNS, resume_after=resume_after)
         self._validations = CsvTable(run / "validation.csv", resume_after=resume_after)
         self._board = TensorBoard(run / "tensorboard", resume_after=resume_after) if tensorboard else None
         self._trends = {name: Trend() for name in ("reconstruction", "segmentation", "wasserstein")}

@@ -105,7 +105,7 @@ class Plan:
         """Whether this step is followed by a look at the validation patients."""
         if self.steps is None:
             return False
-        return step >= self.steps or step % min(every, max(1, self.steps // VALIDATIONS)) == 0
+        return step >= self.steps or step % min(every, -(-self.steps // VALIDATIONS)) == 0
 
     def _fitting(self, step: int, seconds_per_step: float) -> int:
         left = max(60 * (self.minutes or 0) - self.seconds, 0)

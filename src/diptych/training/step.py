@@ -1,0 +1,225 @@
+"""One step of Algorithm 1: from a batch of slices to new weights.
+
+Knows the networks, the losses and the optimisers; nothing about files, patients or how long training lasts.
+
+The batch of a step may be larger than memory allows at a time. It is then cut into parts (`micro_batch`), each
+process takes its share of them, and gradients are averaged over all parts of all processes. What that means for
+each term of the loss:
+
+- squared error, SSIM, focal and latent loss, L_reg: means over images, so the parts' mean is the batch's;
+- generalised Dice is a ratio of sums and is taken per part: the part, not the batch, is its unit. Two processes with
+  parts of 16 therefore do exactly what one process does with `micro_batch=16`;
+- the critic sees the codes of the whole batch at once, in every process alike: they are gathered, and the same m
+  inner steps are taken everywhere with the same random numbers;
+- the codebooks move once per step, over all parts of all processes.
+
+With more than one part the critic must know the codes of all parts before the first gradient; the normal branch of
+the encoder then runs once more, without gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import BatchNorm2d
+
+from diptych.config import Preset
+from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
+from diptych.model.losses import critic_loss, network_losses, regulariser_loss
+from diptych.slices import Batch
+from diptych.training.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
+from diptych.training.distributed import Workers
+
+__all__ = ["Learner"]
+
+
+class Learner:
+    """Network, critic and their optimisers: everything that learns.
+
+    Args:
+        preset: network, losses and optimiser settings.
+        workers: the processes that share each batch.
+        precision: "float32", or "bfloat16" for the network's passes (of use on GPUs only).
+        compiled: whether to run the network through `torch.compile`.
+    """
+
+    def __init__(self, preset: Preset, workers: Workers, *, precision: str = "float32", compiled: bool = False) -> None:
+        self.preset = preset
+        self.workers = workers
+        training = preset.training
+        torch.manual_seed(training.seed)
+        self.network = FeatureDecomposingNetwork(preset.model).to(workers.device)
+        self.critic = Critic(preset.model).to(workers.device)
+        decay = training.weight_decay
+        self.optimizer = torch.optim.Adam(self.network.parameters(), training.learning_rate, weight_decay=decay)
+        self.critic_optimizer = torch.optim.Adam(
+            self.critic.parameters(), training.critic_learning_rate, weight_decay=decay
+        )
+        self._forward = torch.compile(self.network) if compiled else self.network
+        self._autocast = torch.autocast(workers.device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+    @property
+    def part_size(self) -> int:
+        """Slices that pass through the network at a time in this process."""
+        share = self.preset.training.batch_size // self.workers.count
+        return min(self.preset.training.micro_batch or share, share)
+
+    def start_codebooks(self, batches: Iterable[Batch]) -> None:
+        """Fit the codebooks to the codes of the first batches, where the config asks for it."""
+        self.network.start_codebooks(batch.image.to(self.workers.device) for batch in batches)
+
+    def bytes_per_image(self, batch: Batch) -> int:
+        """Memory that one image's backward pass keeps, measured on a pair in evaluation mode, which changes nothing."""
+        pair = next(_cut(batch, 2)).to(self.workers.device)
+        sizes: dict[int, int] = {}
+
+        def weigh(tensor: Tensor) -> Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        self.network.eval()
+        with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
+            kept = network_losses(self.network(pair.image), pair.image, pair.lesion, config=self.preset.losses)
+        del kept
+        weights = sum(parameter.untyped_storage().nbytes() for parameter in self.network.parameters())
+        return max(sum(sizes.values()) - weights, 1) // len(pair)
+
+    def gradients(self, batch: Batch, step: int) -> dict[str, float]:
+        """Train the critic on a batch and leave the network's averaged gradients in place; return the metrics."""
+        self.network.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = [part.to(self.workers.device) for part in _cut(batch, self.part_size)]
+        first = self._decompose(parts[0]) if len(parts) == 1 else None
+        metrics = self._train_critic(first, parts, step) if self.preset.losses.distribution_matching else {}
+        matching = bool(metrics)
+        summed: dict[str, Tensor] = {}
+        ids = []
+        for part in parts:
+            result = first or self._decompose(part)
+            share = len(part) / len(batch)
+            for name, value in self._backward(part, result, share, matching=matching).items():
+                summed[name] = summed.get(name, torch.zeros_like(value)) + share * value.detach()
+            ids.append((result.normal.ids, result.abnormal.ids))
+        for place, panel in enumerate(("normal", "abnormal")):
+            summed[f"{panel}_perplexity"] = self._perplexity(torch.cat([pair[place].flatten() for pair in ids]))
+        return {**self._finish_gradients(summed), **metrics}
+
+    def update(self, learning_rate: float) -> None:
+        """Take the step: Adam on the network, moving averages on the codebooks."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.network.update_codebooks()
+
+    def agree_on_statistics(self) -> None:
+        """Average the running statistics of batch normalisation, which each process keeps for its own parts."""
+        norms = [module for module in self.network.modules() if isinstance(module, BatchNorm2d)]
+        self.workers.average([buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point()])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a checkpoint must hold, by flat name."""
+        return {
+            **with_prefix("network", self.network.state_dict()),
+            **with_prefix("critic", self.critic.state_dict()),
+            **with_prefix("optimizer", optimizer_tensors(self.optimizer)),
+            **with_prefix("critic_optimizer", optimizer_tensors(self.critic_optimizer)),
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from the tensors of a checkpoint."""
+        self.network.load_state_dict(without_prefix("network", tensors))
+        self.critic.load_state_dict(without_prefix("critic", tensors))
+        restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
+        restore_optimizer(self.critic_optimizer, without_prefix("critic_optimizer", tensors))
+
+    def _decompose(self, part: Batch) -> ForwardResult:
+        """Encode, quantise, segment, decode with and without the lesion; outputs in single precision."""
+        with self._autocast:
+            result: ForwardResult = self._forward(part.image)
+        anatomy = result.anatomy_logits
+        return ForwardResult(
+            normal=result.normal,
+            abnormal=result.abnormal,
+            lesion_logits=result.lesion_logits.float(),
+            anatomy_logits=None if anatomy is None else anatomy.float(),
+            reconstruction=result.reconstruction.float(),
+            healthy_twin=result.healthy_twin.float(),
+        )
+
+    def _train_critic(self, first: ForwardResult | None, parts: list[Batch], step: int) -> dict[str, float]:
+        """The inner loop of Algorithm 1; empty when the batch lacks healthy or diseased images."""
+        codes = torch.cat([self._normal_code(part) for part in parts]) if first is None else first.normal.code.detach()
+        codes = self.workers.gather(codes)
+        ill = self.workers.gather(torch.cat([part.diseased for part in parts]))
+        healthy, diseased = codes[~ill], codes[ill]
+        pairs = min(len(healthy), len(diseased))
+        if pairs == 0:
+            return {}
+        config = self.preset.losses
+        generator = torch.Generator().manual_seed(_mix(self.preset.training.seed, step))
+        self.critic.requires_grad_(True)
+        for _ in range(config.critic_steps):
+            mixing = torch.rand(pairs, generator=generator).to(codes.device)
+            loss = critic_loss(self.critic, healthy, diseased, mixing, gradient_penalty=config.gradient_penalty)
+            self.critic_optimizer.zero_grad(set_to_none=True)
+            (config.critic_weight * loss).backward()  # type: ignore[no-untyped-call]
+            self.critic_optimizer.step()
+        self.critic.requires_grad_(False)
+        with torch.no_grad():
+            distance = self.critic(healthy).mean() - self.critic(diseased).mean()
+        return {"critic": float(loss.detach()), "wasserstein": float(distance)}
+
+    @torch.no_grad()
+    def _normal_code(self, part: Batch) -> Tensor:
+        with self._autocast:
+            grid = self.network.encoder.normal(self.network.encoder.trunk(part.image))
+        quantizer = self.network.normal_quantizer
+        return quantizer.lookup(quantizer.nearest(grid.float()))
+
+    def _backward(self, part: Batch, result: ForwardResult, share: float, *, matching: bool) -> dict[str, Tensor]:
+        """Add a part's share of the gradient; return the terms of its loss."""
+        config = self.preset.losses
+        losses = network_losses(
+            result, part.image, part.lesion, config=config, anatomy=part.anatomy, has_anatomy=part.has_anatomy
+        )
+        terms = {field.name: getattr(losses, field.name) for field in fields(losses)}
+        total = losses.total(config)
+        if matching and bool(part.diseased.any()):
+            terms["regulariser"] = regulariser_loss(self.critic, result.normal.code[part.diseased])
+            total = total + config.regulariser_weight * terms["regulariser"]
+        (share * total).backward()  # type: ignore[no-untyped-call]
+        return {"loss": total, **terms}
+
+    def _finish_gradients(self, metrics: dict[str, Tensor]) -> dict[str, float]:
+        """Average gradients and metrics over processes, and clip."""
+        parameters = [parameter for parameter in self.network.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.workers.average(gradients)
+        values = torch.stack(list(metrics.values()))
+        self.workers.average([values])
+        limit = self.preset.training.clip_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        return {**dict(zip(metrics, values.tolist(), strict=True)), "gradient_norm": float(norm)}
+
+    def _perplexity(self, ids: Tensor) -> Tensor:
+        """Number of codes in effective use in this step: the exponential of the entropy of their frequencies."""
+        counts = torch.bincount(ids, minlength=self.preset.model.codebook_size).float()
+        entropy: Tensor = torch.special.entr(counts / counts.sum()).sum()
+        return entropy.exp()
+
+
+def _cut(batch: Batch, size: int) -> Iterator[Batch]:
+    """Consecutive parts of at most `size` slices."""
+    tensors = [(field.name, getattr(batch, field.name)) for field in fields(batch)]
+    for start in range(0, len(batch), size):
+        part: dict[str, Any] = {name: None if t is None else t[start : start + size] for name, t in tensors}
+        yield Batch(**part)
+
+
+def _mix(seed: int, step: int) -> int:
+    """One seed out of two numbers, so that no two steps share random numbers."""
+    return (seed * 1_000_003 + step) % 2**63

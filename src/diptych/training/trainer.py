@@ -1,0 +1,279 @@
+"""Training from the top: `train` is the table of contents, `Trainer.run` the loop.
+
+    diptych train STORE --preset cpu-8x8 --out RUN --minutes 60
+
+Algorithm 1 itself is in `step.py`; how long and how fast, in `schedule.py`; what is kept, in `checkpoint.py` and
+`run.py`. Everything random is a function of (seed, step), so a run that was killed and resumed ends with the same
+bits as one that was not, on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch.utils import deterministic
+
+from diptych.model.export import load_model
+from diptych.progress import Progress, silent
+from diptych.slices import Batch, MatchedSampler, load_batches
+from diptych.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
+from diptych.training.data import RunData, open_data, resolve
+from diptych.training.distributed import Workers, start_workers
+from diptych.training.examples import choose_examples, make_examples
+from diptych.training.guard import Guard, name_memory_failure, require_memory
+from diptych.training.journal import Journal, Say
+from diptych.training.options import RunConfig, TrainingOptions
+from diptych.training.pictures import draw_examples, save_picture
+from diptych.training.run import begin_report, export_model, model_notes, only_writer
+from diptych.training.schedule import Plan, learning_rate
+from diptych.training.step import Learner
+from diptych.training.validate import validate
+from diptych.volumes.volume import LESION_LABELS
+
+__all__ = ["Trainer", "train"]
+
+SAVE_EVERY = 300.0
+"""Seconds between checkpoints, besides the one after each validation."""
+NO_END = 2**31
+SHOWN_CHANNELS = ("t1gd", "flair")
+"""Channels in the picture grid: one shows enhancement, the other oedema."""
+
+
+def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = lambda line: None) -> dict[str, Any]:
+    """Train a network as `options` ask, into `options.out`; returns the report that is also written there.
+
+    Raises:
+        UsageError, InputError: options or stores that cannot be; nothing has been written then.
+        TrainingError: training that cannot go on; the last checkpoint stays.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, when the state has been saved.
+    """
+    with start_workers() as workers:
+        if not workers.is_main:
+            workers.wait()  # until the main process has checked the request and written the config
+            options, progress, say = replace(options, resume=True, tensorboard=False), silent, lambda line: None
+        config, stores = resolve(options)
+        _settle_torch(config)
+        with only_writer(options.out) if workers.is_main else nullcontext():
+            if workers.is_main:
+                write_json(options.out / "config.json", config.to_dict())
+                workers.wait()
+            checkpoint = load_checkpoint(options.out / "checkpoints")
+            journal = Journal(
+                options.out,
+                resume_after=checkpoint.step if checkpoint else 0,
+                tensorboard=options.tensorboard,
+                progress=progress,
+                say=say,
+            )
+            trainer = Trainer(options.out, config, open_data(config, stores), workers, journal)
+            try:
+                return trainer.run(checkpoint)
+            finally:
+                journal.close()
+
+
+class Trainer:
+    """One run in one process: the loop, and what surrounds each step."""
+
+    def __init__(self, run: Path, config: RunConfig, data: RunData, workers: Workers, journal: Journal) -> None:
+        self.folder = run
+        self.config = config
+        self.data = data
+        self.workers = workers
+        self.journal = journal
+        training = config.preset.training
+        self.sampler = MatchedSampler(
+            data.train.table,
+            batch_size=training.batch_size,
+            seed=training.seed,
+            rank=workers.rank,
+            world_size=workers.count,
+        )
+        self.learner = Learner(config.preset, workers, precision=config.precision, compiled=config.compiled)
+        self.plan = Plan(config.length, steps_per_epoch=self.sampler.steps_per_epoch)
+        self.guard = Guard(config.preset.model.codebook_size)
+        self.step = 0
+        self.best: dict[str, Any] = {}
+        self.report = begin_report(config)
+
+    def run(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+        """Train to the end of the plan, or until interrupted."""
+        self._begin(checkpoint)
+        batches = load_batches(
+            self.data.train,
+            self.sampler,
+            range(self.step, NO_END),
+            workers=4 if self.workers.device.type == "cuda" else 0,
+            pin_memory=self.workers.device.type == "cuda",
+        )
+        with _Interruption() as interruption:
+            while not self.plan.done(self.step):
+                self._take_step(next(batches))
+                if self.plan.validates(self.step, self.config.preset.training.validate_every):
+                    self._validate()
+                stop = self.workers.any(interruption.asked)
+                if stop or self.plan.seconds - self._saved_at > SAVE_EVERY:
+                    self._save()
+                if stop:
+                    raise KeyboardInterrupt
+        return self._finish()
+
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from a checkpoint, or start the codebooks and look at the memory."""
+        if checkpoint:
+            for name in checkpoint.damaged:
+                self.journal.say(f"{self.folder / 'checkpoints' / name}: damaged; going on from the one before it")
+            self.learner.restore(checkpoint.tensors)
+            self.step, self.best = checkpoint.step, checkpoint.state["best"]
+            self.plan.restore(checkpoint.state)
+            self.journal.say(f"{self.folder}: resumed after step {self.step}")
+        else:
+            batches = range(self.config.preset.training.codebook_batches)
+            self.learner.start_codebooks(self._batch(step) for step in batches)
+            self._require_memory()
+        if self.workers.is_main:
+            self.examples = choose_examples(self.data.validation)
+            write_json(self.folder / "report.json", self.report)
+        self._saved_at = self.plan.seconds
+        self._stepped_at = self._started_at = time.monotonic() - self.plan.seconds
+
+    def _take_step(self, batch: Batch) -> None:
+        preset = self.config.preset
+        with name_memory_failure(preset.training.batch_size, self.learner.part_size, preset.model.image_size):
+            metrics = self.learner.gradients(batch, self.step)
+        self.guard.check(self.step + 1, metrics)  # before the update: a broken gradient never reaches the weights
+        rate = learning_rate(self.step + 1, self.plan.steps, preset.training)
+        self.learner.update(rate)
+        self.step += 1
+        self.plan.observe(self.step, self.workers.same(time.monotonic() - self._started_at))
+        self.journal.observe(metrics)
+        if self.workers.is_main:
+            self._log(metrics, rate)
+
+    def _log(self, metrics: dict[str, float], rate: float) -> None:
+        now = time.monotonic()
+        speed = self.config.preset.training.batch_size / max(now - self._stepped_at, 1e-9)
+        self._stepped_at = now
+        total = self.plan.total(self.step)
+        timing = {"step": self.step, "seconds": self.plan.seconds, "planned_steps": total}
+        row = {**timing, "learning_rate": rate, "images_per_second": speed, **metrics}
+        self.journal.log_step(row, total=total)
+
+    def _validate(self) -> None:
+        """Look at the validation patients, draw the examples, keep the network if it is the best so far, save."""
+        self.learner.agree_on_statistics()
+        if self.plan.renew(self.step):
+            self.journal.say(f"step {self.step}: speed has changed; planning {self.plan.steps} steps in all")
+        if self.workers.is_main:
+            network = self.learner.network
+            figures = validate(network, self.data.validation, device=self.workers.device)
+            self.journal.log_validation({"step": self.step, "seconds": self.plan.seconds, **figures})
+            self._draw()
+            is_best = not self.best or figures["score"] > self.best["figures"]["score"]
+            if is_best:
+                notes = model_notes(self.config, self.step, figures)
+                fingerprint = export_model(network, self.folder, notes=notes)
+                self.best = {"step": self.step, "fingerprint": fingerprint, "figures": figures}
+            self.journal.say(_sentence(self.step, figures, is_best=is_best))
+            self._stepped_at = time.monotonic()
+        self._save()
+
+    def _draw(self) -> None:
+        dataset = self.data.validation
+        examples = make_examples(self.learner.network, dataset, self.examples, device=self.workers.device)
+        names = [name for name in SHOWN_CHANNELS if name in dataset.channels] or list(dataset.channels[:1])
+        spacing = dataset.batch(self.examples[:1]).pixel_spacing[0].tolist()
+        picture = draw_examples(
+            examples,
+            shown={name: dataset.channels.index(name) for name in names},
+            legend={label: name for label, name in LESION_LABELS.items() if label},
+            pixel_spacing=(spacing[0], spacing[1]),
+            title=f"step {self.step} · generated images are not scans · research use only",
+        )
+        save_picture(self.folder / "pictures" / f"step-{self.step:08d}.png", picture)
+        self.journal.log_picture(picture, self.step)
+
+    def _save(self) -> None:
+        self._saved_at = self.plan.seconds
+        if self.workers.is_main:
+            state = {**self.plan.state(), "best": self.best}
+            save_checkpoint(self.folder / "checkpoints", Checkpoint(self.step, self.learner.tensors(), state))
+
+    def _finish(self) -> dict[str, Any]:
+        """Judge the best network on all validation patients and write the report."""
+        if not self.workers.is_main:
+            return self.report
+        figures = self.best["figures"]
+        if self.data.all_validation.keys != self.data.validation.keys:
+            network = load_model(self.folder / "model").to(self.workers.device)
+            figures = validate(network, self.data.all_validation, device=self.workers.device)
+        self.report |= {
+            "steps": self.step,
+            "images": self.step * self.config.preset.training.batch_size,
+            "seconds": round(self.plan.seconds, 1),
+            "best": self.best,
+            "all_validation_patients": figures,
+        }
+        write_json(self.folder / "report.json", self.report)
+        return self.report
+
+    def _batch(self, step: int) -> Batch:
+        draw = self.sampler.draw(step)
+        return self.data.train.batch(draw.indices, draw.seeds.tolist())
+
+    def _require_memory(self) -> None:
+        training, model = self.config.preset.training, self.config.preset.model
+        per_image = self.learner.bytes_per_image(self._batch(0))
+        require_memory(per_image, self.learner.part_size, training.batch_size, model.image_size, self.workers.device)
+
+
+class _Interruption:
+    """Turns Ctrl-C and SIGTERM into a wish to stop after the current step; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interruption:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _settle_torch(config: RunConfig) -> None:
+    """Make results repeatable: fixed threads, deterministic algorithms where torch has them."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # only costs time
+
+
+def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:
+    """A validation in one line."""
+    classes = " ".join(f"{name.upper()} {figures[f'dice_{name}']:.2f}" for name in ("net", "ed", "et"))
+    twin = ""
+    if "twin_error" in figures:
+        twin = f", twin off by {figures['twin_error']:.2f} in the lesion (input {figures['twin_error_of_input']:.2f})"
+    return (
+        f"step {step}: Dice whole {figures['dice_whole']:.2f} ({classes}), "
+        f"reconstruction off by {figures['reconstruction_error']:.2f}{twin}, "
+        f"codes used {figures['normal_usage']:.0%}/{figures['abnormal_usage']:.0%}"
+        + ("; best so far" if is_best else "")
+    )

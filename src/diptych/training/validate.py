@@ -1,0 +1,131 @@
+"""How good a network is on patients it was not trained on: Dice by volume, errors of both images, use of the codebooks.
+
+Knows the network and the dataset; nothing about training. Conventions:
+
+- Dice is taken over a patient's whole volume, per class and for the whole tumour, then averaged over patients. A class
+  that a patient neither has nor is predicted to have is left out of that average.
+- Errors are mean absolute differences in z-scores over brain pixels and channels. `twin_error` is |x̂⁻ − true twin|
+  inside the lesion, for phantoms; `twin_error_of_input` is the same for the input itself, so a healthy twin that is
+  worth anything lies well below it. `lesion_change` is |x̂⁻ − x| inside the lesion, which must not be near zero.
+- The best network is the one with the highest `score` = whole-tumour Dice − reconstruction error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from diptych.model import Decomposition, FeatureDecomposingNetwork
+from diptych.slices import FILL, Batch, SliceDataset
+from diptych.volumes.volume import LESION_LABELS
+
+__all__ = ["CRITERION", "evenly_spaced", "validate"]
+
+CRITERION = "whole-tumour Dice minus reconstruction error, on validation patients"
+"""What makes a network the best one, as reports state it."""
+
+BATCH = 32
+CLASSES = {name.lower(): label for label, name in LESION_LABELS.items() if label}
+
+
+def validate(network: FeatureDecomposingNetwork, dataset: SliceDataset, *, device: torch.device) -> dict[str, float]:
+    """Run the network over every slice of `dataset`; return named figures, not a number where undefined."""
+    was_training = network.training
+    network.eval()
+    tally = _Tally.empty(patients=len(dataset.keys), codes=network.config.codebook_size)
+    for batch in dataset.in_order(BATCH):
+        patients = torch.from_numpy(dataset.table.patient[batch.index.numpy()])
+        moved = batch.to(device)
+        tally.add(moved, network.decompose(moved.image), patients)
+    network.train(was_training)
+    return tally.figures()
+
+
+def evenly_spaced(keys: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """At most `count` of `keys`, spread over the list.
+
+    >>> evenly_spaced(("a", "b", "c", "d", "e"), 2)
+    ('a', 'd')
+    """
+    if len(keys) <= count:
+        return keys
+    return tuple(keys[round(place * len(keys) / count)] for place in range(count))
+
+
+@dataclass
+class _Mean:
+    """A sum of values under a mask, and how many there were."""
+
+    total: float = 0.0
+    count: float = 0.0
+
+    def add(self, values: Tensor, mask: Tensor) -> None:
+        """Add `values` `[B, C, H, W]` where `mask` `[B, H, W]` holds."""
+        self.total += float((values * mask.unsqueeze(1)).sum(dtype=torch.float64))
+        self.count += float(mask.sum()) * values.shape[1]
+
+    def value(self) -> float:
+        """The mean, or not a number where nothing was added."""
+        return self.total / self.count if self.count else math.nan
+
+
+@dataclass
+class _Tally:
+    """Sums over all batches, from which the figures follow."""
+
+    overlap: Tensor
+    """Pixels shared, predicted and true, per patient and class (whole tumour first), `[P, 1 + classes, 3]`."""
+    code_counts: dict[str, Tensor]
+    means: dict[str, _Mean] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, *, patients: int, codes: int) -> _Tally:
+        counts = {panel: torch.zeros(codes, dtype=torch.int64) for panel in ("normal", "abnormal")}
+        return cls(torch.zeros(patients, 1 + len(CLASSES), 3, dtype=torch.float64), counts)
+
+    def add(self, batch: Batch, found: Decomposition, patients: Tensor) -> None:
+        self._add_overlap(batch.lesion, found.lesion_probabilities.argmax(dim=1), patients)
+        self._add_errors(batch, found)
+        for panel, ids in (("normal", found.normal_ids), ("abnormal", found.abnormal_ids)):
+            counts = self.code_counts[panel]
+            counts += torch.bincount(ids.flatten().cpu(), minlength=len(counts))
+
+    def _add_overlap(self, truth: Tensor, predicted: Tensor, patients: Tensor) -> None:
+        pairs = [(truth > 0, predicted > 0)] + [(truth == label, predicted == label) for label in CLASSES.values()]
+        for place, (true, guess) in enumerate(pairs):
+            pixels = torch.stack([mask.flatten(1).sum(dim=1) for mask in (true & guess, guess, true)], dim=1)  # [B, 3]
+            self.overlap[:, place].index_add_(0, patients, pixels.cpu().double())
+
+    def _add_errors(self, batch: Batch, found: Decomposition) -> None:
+        brain = (batch.image > FILL).any(dim=1)
+        lesion = (batch.lesion > 0) & brain
+        off_twin = (found.healthy_twin - batch.image).abs()
+        self._mean("reconstruction_error").add((found.reconstruction - batch.image).abs(), brain)
+        self._mean("healthy_error").add(off_twin, brain & ~lesion)
+        self._mean("lesion_change").add(off_twin, lesion)
+        if batch.twin is not None:
+            self._mean("twin_error").add((found.healthy_twin - batch.twin).abs(), lesion)
+            self._mean("twin_error_of_input").add((batch.image - batch.twin).abs(), lesion)
+
+    def _mean(self, name: str) -> _Mean:
+        return self.means.setdefault(name, _Mean())
+
+    def figures(self) -> dict[str, float]:
+        """All named figures."""
+        shared, predicted, true = self.overlap.unbind(dim=2)  # [P, 1 + classes] each
+        dice = (2 * shared / (predicted + true)).nanmean(dim=0)  # 0 / 0 is left out
+        named = {f"dice_{name}": float(value) for name, value in zip(("whole", *CLASSES), dice, strict=True)}
+        errors = {name: mean.value() for name, mean in self.means.items()}
+        score = (0.0 if math.isnan(named["dice_whole"]) else named["dice_whole"]) - errors["reconstruction_error"]
+        return {"score": score, **named, **errors, **self._codebook_figures()}
+
+    def _codebook_figures(self) -> dict[str, float]:
+        figures = {}
+        for panel, counts in self.code_counts.items():
+            frequencies = counts / counts.sum().clamp_min(1)
+            figures[f"{panel}_usage"] = float((counts > 0).double().mean())
+            figures[f"{panel}_perplexity"] = float(torch.special.entr(frequencies).sum().exp())
+        return figures
