@@ -51,6 +51,10 @@ class SliceGeometry:
         if self.field is not None and (len(self.field) != 2 or not min(self.field) > 0):
             raise UsageError(f"field of view {self.field}: needs two lengths in mm above 0, such as 200x160, or full")
 
+    def __str__(self) -> str:
+        view = "the whole frame" if self.field is None else f"{self.field[0]:g}x{self.field[1]:g} mm"
+        return f"{self.size[0]}x{self.size[1]} pixels over {view}"
+
 
 @dataclass(frozen=True, eq=False)
 class SliceStack:

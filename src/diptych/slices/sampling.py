@@ -10,6 +10,7 @@ What a step draws is a function of (seed, step) alone. Knows a table of position
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,8 +27,9 @@ __all__ = ["Draw", "MatchedSampler", "load_batches"]
 WINDOW = 0.03
 """Partners lie within this difference in position: two slices of a brain 140 mm high at 2 mm."""
 
-FEWEST_CANDIDATES = 8
-"""Where the window holds fewer partners than this, the nearest ones beyond it join, so that none is worn out."""
+CANDIDATES = 0.01
+"""Where the window holds less than this share of the partners, the nearest ones beyond it join: at the bottom of the
+brain few slices are diseased, and those few must not be worn out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +117,16 @@ class _Sorted:
     def __init__(self, table: SliceTable, indices: NDArray[np.int64]) -> None:
         self.indices = indices[np.argsort(table.position[indices], kind="stable")]
         self.positions = table.position[self.indices]
+        self.fewest = max(4, math.ceil(CANDIDATES * len(indices)))
 
     def near(self, position: float) -> NDArray[np.int64]:
         """All slices within the window, or the nearest few."""
         low, high = np.searchsorted(self.positions, [position - WINDOW, position + WINDOW])
-        if high - low >= FEWEST_CANDIDATES:
+        if high - low >= self.fewest:
             return self.indices[low:high]
-        low, high = max(0, low - FEWEST_CANDIDATES), high + FEWEST_CANDIDATES
+        low, high = max(0, low - self.fewest), high + self.fewest
         nearest = np.argsort(np.abs(self.positions[low:high] - position), kind="stable")
-        return self.indices[low:high][nearest[:FEWEST_CANDIDATES]]
+        return self.indices[low:high][nearest[: self.fewest]]
 
 
 class _Steps(Dataset[Batch]):
