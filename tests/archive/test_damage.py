@@ -89,10 +89,10 @@ def test_random_flips_give_no_wrong_answer(pristine: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_every_byte_flipped_gives_no_wrong_answer(pristine: Path, tmp_path: Path) -> None:
+def test_flips_all_over_the_file_give_no_wrong_answer(pristine: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     size = (pristine / "archive.sqlite").stat().st_size
-    flip_many(pristine, tmp_path, list(range(0, size, 3)), rng)
+    flip_many(pristine, tmp_path, list(range(0, size, 11)), rng)
 
 
 def test_truncation_anywhere_gives_no_wrong_answer(pristine: Path, tmp_path: Path) -> None:

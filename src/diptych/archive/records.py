@@ -104,12 +104,20 @@ class VolumeInfo:
         """Refuse values that cannot be."""
         for name in ("volume_key", "patient_key"):
             key = getattr(self, name)
-            if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable() or key != key.strip():
+            if (
+                not isinstance(key, str)
+                or not key
+                or len(key) > MAX_KEY_LENGTH
+                or not key.isprintable()
+                or key != key.strip()
+            ):
                 raise ArchiveError(f"{name} {key!r}: must be 1 to {MAX_KEY_LENGTH} printable characters")
         self._require(self.sex in (None, *SEXES), "sex", f"must be one of {', '.join(SEXES)} or unknown")
         self._require(self.age is None or 0 <= self.age <= 150, "age", "must be between 0 and 150 years")
         self._require(self.study_date is None or _is_iso_date(self.study_date), "study_date", "must be YYYY-MM-DD")
-        self._require(self.tags == tuple(sorted(set(self.tags))), "tags", "must be sorted, each one once")
+        words = all(isinstance(tag, str) and tag for tag in self.tags)
+        self._require(words and self.tags == tuple(sorted(set(self.tags))), "tags", "must be words, sorted, each once")
+        self._require(self.source is None or isinstance(self.source, str), "source", "must be text")
         self._require(self.lesion_source in get_args(LesionSource), "lesion_source", "must be a LesionSource")
 
     def _require(self, holds: bool, field: str, rule: str) -> None:

@@ -99,17 +99,16 @@ class Archive:
 
     def codes(self) -> ArchiveCodes:
         """The codes and metadata of all slices in one array each."""
-        mark = acknowledged_generation(self.path)
-        with _snapshot(self.path) as (database, header):
-            rows, problems = _all_rows(database, header, mark)
-            kept, columns = [], []
-            for row in rows:
-                try:
-                    columns.append(read_blobs(database, row))
-                    kept.append(row)
-                except DamagedRowError as error:
-                    problems.append(str(error))
-        return _join(header, kept, columns, problems)
+        header, rows, columns, problems = self._read_all()
+        return _join(header, rows, columns, problems)
+
+    def records(self) -> tuple[list[VolumeRecord], tuple[str, ...]]:
+        """All volumes of one version, ordered by volume key, and the problems found."""
+        header, rows, columns, problems = self._read_all()
+        records = [
+            VolumeRecord.from_blobs(row.info, blobs, header.model) for row, blobs in zip(rows, columns, strict=True)
+        ]
+        return records, tuple(problems)
 
     def record(self, volume_key: str) -> VolumeRecord:
         """One volume with its codes; damage is an error here, for there is nothing else to return."""
@@ -145,6 +144,20 @@ class Archive:
             copies_bytes=sum(file.stat().st_size for file in copies),
             problems=listing.problems,
         )
+
+    def _read_all(self) -> tuple[Header, list[Row], list[tuple[bytes, ...]], list[str]]:
+        """Every row with its blobs, in one snapshot; damaged ones only as problems."""
+        mark = acknowledged_generation(self.path)
+        with _snapshot(self.path) as (database, header):
+            rows, problems = _all_rows(database, header, mark)
+            kept, columns = [], []
+            for row in rows:
+                try:
+                    columns.append(read_blobs(database, row))
+                    kept.append(row)
+                except DamagedRowError as error:
+                    problems.append(str(error))
+        return header, kept, columns, problems
 
 
 def require_archive(path: Path) -> Path:

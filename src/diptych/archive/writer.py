@@ -105,6 +105,11 @@ class ArchiveWriter(Archive):
         if isinstance(old, Row):
             self.delete_copies(old.info)
 
+    def is_whole(self, volume_key: str) -> bool:
+        """Whether the volume is there and every byte of its row matches its checksums."""
+        with explain(self.path):
+            return isinstance(self._row(volume_key), Row)
+
     def remove_patient(self, patient_key: str) -> tuple[str, ...]:
         """Take out all volumes of a patient; return their keys."""
         keys = tuple(info.volume_key for info in self.listing().volumes if info.patient_key == patient_key)

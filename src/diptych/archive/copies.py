@@ -1,0 +1,116 @@
+"""De-identified NIfTI copies inside the archive, for looking at and for re-encoding.
+
+Knows nothing about SQLite. A copy is written anew from voxels and affine, so nothing else of the original's header,
+extensions or name can come along; its folder is named by a hash of the content.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.archive.records import PixelFile, VolumeInfo
+from diptych.errors import ArchiveError, VolumeError
+from diptych.volumes import CHANNELS, PatientFiles, Volume, write_nifti
+
+__all__ = ["COPIES", "file_digest", "patient_files", "refer_to", "write_copies"]
+
+COPIES = "volumes"
+
+
+def write_copies(archive: Path, volume: Volume) -> tuple[PixelFile, ...]:
+    """Write all channels and label maps of `volume` below `archive`; they are on disk when this returns."""
+    images: dict[str, NDArray[Any]] = {
+        name: _compact(signal) for name, signal in zip(volume.channels, volume.array, strict=True)
+    }
+    images |= {
+        name: labels for name, labels in (("lesion", volume.lesion), ("anatomy", volume.anatomy)) if labels is not None
+    }
+    parent = archive / COPIES
+    partial = parent / f".{secrets.token_hex(8)}.part"
+    try:
+        partial.mkdir(mode=0o700, parents=True)
+        parent.chmod(0o700)
+        digests = {}
+        for role, image in images.items():
+            file = partial / f"{role}.nii.gz"
+            write_nifti(file, image, volume.affine)
+            file.chmod(0o600)
+            digests[role] = file_digest(file)
+        name = blake2b("".join((volume.patient_key, *digests.values())).encode(), digest_size=12).hexdigest()
+        _move_into_place(partial, parent / name)
+    except (OSError, VolumeError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ArchiveError(
+            f"{archive}: a copy of {volume.patient_key} cannot be written ({reason}); all earlier volumes are safe"
+        ) from None
+    return tuple(PixelFile(role, f"{COPIES}/{name}/{role}.nii.gz", digest) for role, digest in digests.items())
+
+
+def refer_to(files: PatientFiles) -> tuple[PixelFile, ...]:
+    """Name the original files instead of copying them. Their paths are then part of the archive."""
+    return tuple(PixelFile(role, str(path.absolute()), file_digest(path)) for role, path in roles(files).items())
+
+
+def roles(files: PatientFiles) -> dict[str, Path]:
+    """What each file of a patient is, the healthy twin of a phantom left aside."""
+    labels = {"lesion": files.lesion, "anatomy": files.anatomy}
+    return {**files.channels, **{role: path for role, path in labels.items() if path is not None}}
+
+
+def patient_files(archive: Path, info: VolumeInfo) -> PatientFiles:
+    """The stored channels of a volume, ready for `read_patient`; a missing or changed file is an `ArchiveError`."""
+    channels = {}
+    for file in info.files:
+        path = archive / file.path
+        if not path.is_file():
+            raise ArchiveError(f"{info.volume_key}: {path} is gone; index this volume again")
+        if file_digest(path) != file.sha256:
+            raise ArchiveError(f"{info.volume_key}: {path} has changed since it was indexed; index this volume again")
+        if file.role in CHANNELS:
+            channels[file.role] = path
+    return PatientFiles(info.volume_key, {name: channels[name] for name in CHANNELS if name in channels})
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _compact(signal: NDArray[np.float32]) -> NDArray[Any]:
+    """The smallest type that holds every voxel exactly: scanners store whole numbers."""
+    for kind in (np.uint8, np.int16):
+        if float(signal.min()) >= np.iinfo(kind).min and float(signal.max()) <= np.iinfo(kind).max:
+            whole = signal.astype(kind)
+            if np.array_equal(whole, signal):
+                return whole
+    return signal
+
+
+def _move_into_place(partial: Path, folder: Path) -> None:
+    _sync(partial)
+    if folder.exists():  # the same content from an earlier run
+        shutil.rmtree(folder)
+    partial.rename(folder)
+    _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    """A file's name is on disk only after its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,131 @@
+"""From a volume to its record: slices, the encoder, areas. What indexing, verification and queries share.
+
+Knows nothing about files or SQLite. `Encoder` is all it asks of a model; `NetworkEncoder` makes one of a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.archive.records import CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
+from diptych.errors import VolumeError
+from diptych.slices import SliceGeometry, SliceStack, slice_volume
+from diptych.volumes import CHANNELS, Volume
+
+if TYPE_CHECKING:
+    from diptych.model import FeatureDecomposingNetwork
+
+__all__ = ["Encoder", "NetworkEncoder", "encode_volume"]
+
+BATCH_SIZE = 32
+
+
+class Encoder(Protocol):
+    """What turns slices into ids."""
+
+    @property
+    def identity(self) -> ModelIdentity: ...
+
+    @property
+    def geometry(self) -> SliceGeometry: ...
+
+    @property
+    def channels(self) -> int:
+        """How many channels an image must have."""
+
+    def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
+        """Normal and abnormal ids `[B, h, w]` of images `[B, C, H, W]`; the same whatever B is."""
+
+    def lesion_pixels(self, abnormal_ids: CodeIdArray) -> NDArray[np.int64]:
+        """Pixels that the model's segmentation calls lesion, `[B]`, from abnormal ids `[B, h, w]`."""
+
+
+class NetworkEncoder:
+    """A feature decomposing network as an `Encoder`; it works on whatever device the network is on."""
+
+    def __init__(self, network: FeatureDecomposingNetwork) -> None:
+        config = network.config
+        self.network = network.eval()
+        self.identity = ModelIdentity(
+            network.fingerprint, config.latent_size, config.codebook_size, config.codebook_size
+        )
+        self.geometry = SliceGeometry(size=config.image_size, field=config.field_mm)
+        self.channels = config.channels
+
+    def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
+        import torch
+
+        device = next(self.network.parameters()).device
+        ids = self.network.encode(torch.from_numpy(np.ascontiguousarray(images)).to(device))
+        kind = id_type(self.identity.normal_codes)
+        return ids.normal.cpu().numpy().astype(kind), ids.abnormal.cpu().numpy().astype(kind)
+
+    def lesion_pixels(self, abnormal_ids: CodeIdArray) -> NDArray[np.int64]:
+        import torch
+
+        device = next(self.network.parameters()).device
+        with torch.no_grad():
+            ids = torch.from_numpy(abnormal_ids.astype(np.int64)).to(device)
+            logits = self.network.segmentation_decoder(self.network.abnormal_quantizer.lookup(ids))
+            pixels: NDArray[np.int64] = (logits.argmax(dim=1) > 0).sum(dim=(1, 2)).cpu().numpy()
+        return pixels
+
+
+def encode_volume(
+    volume: Volume,
+    info: VolumeInfo,
+    encoder: Encoder,
+    *,
+    batch_size: int = BATCH_SIZE,
+    predict_lesions: bool = False,
+) -> VolumeRecord:
+    """Cut, encode and measure a volume; `info` comes back with its `lesion_source` filled in.
+
+    Lesion areas come from the label map where there is one, from the model with `predict_lesions`, or stay unknown.
+    """
+    stack = slice_volume(volume, encoder.geometry, channels=_channels(volume, encoder)).without_blank()
+    if len(stack.images) == 0:
+        raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
+    starts = range(0, len(stack.images), batch_size)
+    batches = [encoder.encode(stack.images[start : start + batch_size]) for start in starts]
+    normal, abnormal = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    area = np.full(len(stack.images), np.nan, dtype=np.float32)
+    if stack.lesion is not None:
+        info = replace(info, lesion_source="labels")
+        area = _area(stack, np.count_nonzero(stack.lesion, axis=(1, 2)))
+    elif predict_lesions:
+        info = replace(info, lesion_source="predicted")
+        pixels = [encoder.lesion_pixels(abnormal[start : start + batch_size]) for start in starts]
+        area = _area(stack, np.concatenate(pixels))
+    return VolumeRecord(
+        info=info,
+        normal_ids=normal,
+        abnormal_ids=abnormal,
+        z_index=stack.z_index.astype(np.uint16),
+        position=stack.position.astype(np.float32),
+        z_mm=stack.z_mm.astype(np.float32),
+        lesion_area=area,
+        slice_affine=stack.affine,
+    )
+
+
+def _channels(volume: Volume, encoder: Encoder) -> tuple[str, ...]:
+    """A model of four channels takes all four; a smaller one takes what the volume has, if it is that many."""
+    if encoder.channels == len(CHANNELS):
+        return CHANNELS
+    if len(volume.channels) != encoder.channels:
+        raise VolumeError(
+            f"{volume.patient_key}: has channels {', '.join(volume.channels)}, the model takes {encoder.channels}; "
+            "give the channels it was trained on, and no others"
+        )
+    return volume.channels
+
+
+def _area(stack: SliceStack, pixels: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Square millimetres."""
+    rows, columns = stack.pixel_spacing
+    return (pixels * (rows * columns)).astype(np.float32)

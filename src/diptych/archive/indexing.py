@@ -1,0 +1,157 @@
+"""Folders of patients into an archive: find, read, encode, store; one patient at a time, each one acknowledged.
+
+A patient that cannot be read is reported and the others go on. A run that was stopped, by Ctrl-C or by kill -9, goes
+on where it was: patients whose files, metadata and options have not changed are not encoded again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from diptych.archive.copies import file_digest, refer_to, roles, write_copies
+from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
+from diptych.archive.metadata import DateShift, MetadataTable
+from diptych.archive.records import VolumeInfo
+from diptych.archive.schema import explain
+from diptych.archive.writer import AddOutcome, ArchiveWriter
+from diptych.errors import InputError, LayoutError
+from diptych.progress import Progress, silent
+from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
+
+__all__ = ["IndexOptions", "IndexReport", "find_sources", "index_patients"]
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How volumes are indexed."""
+
+    pixels: Literal["copy", "reference", "none"] = "copy"
+    """Keep de-identified copies of the images, refer to the original files, or keep codes only."""
+    source: str | None = None
+    """Name of the collection, for filters."""
+    tags: tuple[str, ...] = ()
+    """Labels given to every volume, for filters."""
+    metadata: Path | None = None
+    """CSV table with key, study_date, sex, age, source, tags."""
+    predict_lesions: bool = False
+    """Decode lesion areas from the abnormal codes of volumes without a label map."""
+    batch_size: int = BATCH_SIZE
+    """Slices encoded at a time; any number gives the same ids."""
+
+
+@dataclass
+class IndexReport:
+    """What became of each patient, by volume key."""
+
+    added: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    slices: int = 0
+    """Slices encoded in this run."""
+    seconds: float = 0.0
+
+
+def find_sources(sources: Sequence[Path]) -> list[PatientFiles]:
+    """All patients of several folders; a key that two folders claim is refused."""
+    found: dict[str, PatientFiles] = {}
+    for source in sources:
+        for files in find_patients(source):
+            if files.patient_key in found:
+                raise LayoutError(f"{source}: patient {files.patient_key} is in another source too; give one of them")
+            found[files.patient_key] = files
+    return list(found.values())
+
+
+def index_patients(
+    writer: ArchiveWriter,
+    encoder: Encoder,
+    patients: Sequence[PatientFiles],
+    *,
+    options: IndexOptions = IndexOptions(),
+    progress: Progress = silent,
+    acknowledge: Callable[[str], None] = lambda volume_key: None,
+) -> IndexReport:
+    """Encode and store patients; `acknowledge` is called with each volume key once it is safely on disk."""
+    started, report = time.monotonic(), IndexReport()
+    indexer = _Indexer(writer, encoder, options)
+    for done, files in enumerate(patients, start=1):
+        key = files.patient_key
+        try:
+            outcome = indexer.index(files, report)
+            getattr(report, outcome).append(key)
+            acknowledge(key)
+        except InputError as error:
+            report.failed[key] = str(error)
+        except OSError as error:
+            report.failed[key] = f"{error.filename or key}: {error.strerror or error}"
+        progress(done, len(patients), key)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+class _Indexer:
+    """One patient after the other under the same options."""
+
+    def __init__(self, writer: ArchiveWriter, encoder: Encoder, options: IndexOptions) -> None:
+        self.writer = writer
+        self.encoder = encoder
+        self.options = options
+        self.table = MetadataTable(options.metadata)
+        with explain(writer.path, writing=True):
+            self.shift = DateShift.of_archive(writer.path)
+        self.stored = {info.volume_key: info for info in writer.listing().volumes}
+
+    def index(self, files: PatientFiles, report: IndexReport) -> AddOutcome:
+        key = files.patient_key
+        info = self.describe(files)
+        if self._is_stored(info):
+            return "unchanged"
+        volume = read_patient(replace(files, twin={}))
+        if volume.warnings:
+            report.warnings[key] = volume.warnings
+        record = encode_volume(
+            volume,
+            info,
+            self.encoder,
+            batch_size=self.options.batch_size,
+            predict_lesions=self.options.predict_lesions,
+        )
+        if self.options.pixels == "copy":
+            record = replace(record, info=replace(record.info, files=write_copies(self.writer.path, volume)))
+        elif self.options.pixels == "reference":
+            record = replace(record, info=replace(record.info, files=refer_to(files)))
+        report.slices += record.slice_count
+        return self.writer.add(record)
+
+    def describe(self, files: PatientFiles) -> VolumeInfo:
+        """Everything but the codes and the copies, with a digest of all that they depend on."""
+        info = VolumeInfo(
+            volume_key=files.patient_key,
+            patient_key=subject_of(files.patient_key),
+            source=self.options.source,
+            tags=tuple(sorted(set(self.options.tags))),
+        )
+        info = self.table.describe(info, self.shift)
+        inputs = {
+            "files": {role: file_digest(path) for role, path in roles(files).items()},
+            "where": [str(path) for path in roles(files).values()] if self.options.pixels == "reference" else [],
+            "info": info.to_json(),
+            "options": [self.options.pixels, self.options.predict_lesions],
+        }
+        digest = blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=32).hexdigest()
+        return replace(info, input_digest=digest)
+
+    def _is_stored(self, info: VolumeInfo) -> bool:
+        """Whether this very volume is there, with its codes whole and its copies in place."""
+        old = self.stored.get(info.volume_key)
+        if old is None or old.input_digest != info.input_digest:
+            return False
+        return self.writer.is_whole(info.volume_key) and all((self.writer.path / f.path).is_file() for f in old.files)

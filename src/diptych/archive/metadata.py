@@ -1,0 +1,101 @@
+"""What a table says of patients beyond their images, and dates that no longer tell the day.
+
+The table is a CSV file with a `key` column (volume key or patient key) and any of `COLUMNS`. Knows nothing about
+archives but the one small file with the secret of the date shift.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import secrets
+from dataclasses import replace
+from datetime import date, timedelta
+from hashlib import blake2b
+from pathlib import Path
+
+from diptych.archive.records import VolumeInfo
+from diptych.errors import ArchiveError, InputError
+
+__all__ = ["COLUMNS", "DateShift", "MetadataTable"]
+
+COLUMNS = ("study_date", "sex", "age", "source", "tags")
+"""`study_date` as YYYY-MM-DD, `sex` as F, M or O, `age` in years, `tags` with `;` between them; empty is unknown."""
+
+SHIFT_KEY = "date-shift.key"
+MAX_SHIFT_DAYS = 365
+
+
+class MetadataTable:
+    """Rows of a CSV file by key."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.rows = {} if path is None else _read_rows(path)
+
+    def describe(self, info: VolumeInfo, shift: DateShift) -> VolumeInfo:
+        """`info` with what the table knows of this volume or, failing that, of its patient."""
+        row = self.rows.get(info.volume_key) or self.rows.get(info.patient_key)
+        if not row:
+            return info
+        values = {name: text for name in COLUMNS if (text := (row.get(name) or "").strip())}
+        try:
+            described = replace(
+                info,
+                study_date=shift.apply(values["study_date"], info.patient_key) if "study_date" in values else None,
+                sex=values.get("sex", info.sex),
+                age=float(values["age"]) if "age" in values else info.age,
+                source=values.get("source", info.source),
+                tags=tuple(sorted({*info.tags, *(tag.strip() for tag in values.get("tags", "").split(";"))} - {""})),
+            )
+            described.check()
+        except (ValueError, ArchiveError) as error:
+            raise InputError(f"{self.path}: row {row['key']}: {error}; correct the table") from None
+        return described
+
+
+class DateShift:
+    """Moves all dates of a patient by the same secret number of days, so that intervals between them stay true."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+
+    @classmethod
+    def of_archive(cls, archive: Path) -> DateShift:
+        """The shift of this archive; its secret is made on first use and is never exported."""
+        path = archive / SHIFT_KEY
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return cls(bytes.fromhex(path.read_text()))
+        with open(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+        return cls(bytes.fromhex(path.read_text()))
+
+    def apply(self, day: str, patient_key: str) -> str:
+        """Shift an ISO date by 1 to 365 days back or forth."""
+        number = int.from_bytes(blake2b(patient_key.encode(), key=self.secret, digest_size=8).digest())
+        days = 1 + number % MAX_SHIFT_DAYS
+        return (date.fromisoformat(day) + timedelta(days=days if number >> 63 else -days)).isoformat()
+
+
+def _read_rows(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            columns = reader.fieldnames or []
+            unknown = [name for name in columns if name not in ("key", *COLUMNS)]
+            if unknown or "key" not in columns:
+                what = f"column {unknown[0]!r} is not known" if unknown else "has no column 'key'"
+                raise InputError(f"{path}: {what}; columns are key, {', '.join(COLUMNS)}")
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as a CSV table ({error}); save it as UTF-8 CSV") from None
+    by_key: dict[str, dict[str, str]] = {}
+    for number, row in enumerate(rows, start=2):
+        if None in row:
+            raise InputError(f"{path}: line {number} has more values than columns; quote values that hold commas")
+        if row["key"] in by_key:
+            raise InputError(f"{path}: line {number} repeats key {row['key']!r}; keep one line per key")
+        by_key[row["key"]] = row
+    return by_key
