@@ -47,7 +47,8 @@ NAMES = {
 }
 _PANEL_OF = {name: panel for panel, names in NAMES.items() for name in names}
 _FILE_NAME = re.compile(
-    rf"(?:(?P<key>.+?)[_-])??(?P<twin>twin[_-])?(?P<name>{'|'.join(_PANEL_OF)})\.nii(?:\.gz)?", re.IGNORECASE
+    rf"(?:(?P<key>.+?)[_-])??(?P<twin>twin[_-])?(?P<name>{'|'.join(_PANEL_OF)})\.nii(?:\.gz)?",
+    re.IGNORECASE | re.DOTALL,
 )
 _SAFE_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+)-\d+", re.IGNORECASE)
@@ -67,6 +68,10 @@ class PatientFiles:
 
     def __post_init__(self) -> None:
         _check_key(self.patient_key)
+        for channel in (*self.channels, *self.twin):
+            _check_channel(channel)
+        ordered = {channel: self.channels[channel] for channel in CHANNELS if channel in self.channels}
+        object.__setattr__(self, "channels", ordered)
 
 
 @dataclass(frozen=True)
@@ -131,8 +136,7 @@ def patient_from_files(
 def require_channels(files: PatientFiles, required: tuple[str, ...]) -> None:
     """Raise `MissingChannelError` for the first required channel that the patient lacks."""
     for channel in required:
-        if channel not in NAMES or channel not in CHANNELS:
-            raise LayoutError(f"channel {channel!r} is not known; channels are {', '.join(CHANNELS)}")
+        _check_channel(channel)
         if channel not in files.channels:
             folder = next(iter(files.channels.values())).parent if files.channels else Path()
             looked_for = ", ".join(f"{files.patient_key}-{name}.nii[.gz]" for name in NAMES[channel])
@@ -242,10 +246,10 @@ def _gather(patient_key: str, files: list[_NamedFile]) -> PatientFiles:
         panels[file.panel] = file.path
     return PatientFiles(
         patient_key=patient_key,
-        channels={channel: images[channel] for channel in CHANNELS if channel in images},
+        channels={panel: path for panel, path in images.items() if panel in CHANNELS},
         lesion=images.get("lesion"),
         anatomy=images.get("anatomy"),
-        twin={channel: twin[channel] for channel in CHANNELS if channel in twin},
+        twin={panel: path for panel, path in twin.items() if panel in CHANNELS},
     )
 
 
@@ -263,6 +267,11 @@ def _check_unique(patients: list[PatientFiles]) -> None:
 def _key_from(path: Path) -> str:
     named = split_name(path)
     return named[0] if named else re.sub(r"\.nii(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+
+
+def _check_channel(channel: str) -> None:
+    if channel not in CHANNELS:
+        raise LayoutError(f"channel {channel!r} is not known; channels are {', '.join(CHANNELS)}")
 
 
 def _check_key(patient_key: str) -> None:

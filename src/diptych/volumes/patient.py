@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.errors import LabelError, VolumeError
+from diptych.errors import LabelError, MissingChannelError, VolumeError
 from diptych.volumes.geometry import check_same_place, to_canonical
 from diptych.volumes.labels import check_anatomy, unify_lesion
 from diptych.volumes.layout import PatientFiles, one_line, require_channels
@@ -63,10 +63,7 @@ def read_patient(
     first = _place(next(iter(files.channels.values())), None, limits)
     warnings += first.warnings
     array = _read_signals(files.channels, first, limits, warnings)
-    twin = None
-    if files.twin:
-        require_channels(PatientFiles(files.patient_key, files.twin), tuple(files.channels))
-        twin = _read_signals({name: files.twin[name] for name in files.channels}, first, limits, warnings)
+    twin = _read_signals(_complete_twin(files), first, limits, warnings) if files.twin else None
     lesion = anatomy = None
     if files.lesion is not None:
         codes = _read_codes(files.lesion, first, limits)
@@ -102,6 +99,17 @@ def voxel_hash(volume: Volume) -> str:
         for plane in channel.transpose(2, 1, 0):  # [Y, X], the order the voxels lie in memory
             digest.update(np.ascontiguousarray(plane + np.float32(0), dtype="<f4").data)  # -0.0 becomes 0.0
     return digest.hexdigest()
+
+
+def _complete_twin(files: PatientFiles) -> dict[str, Path]:
+    """The healthy twin's files, in the order of the patient's own channels."""
+    for channel, path in files.channels.items():
+        if channel not in files.twin:
+            raise MissingChannelError(
+                f"{one_line(path)}: the healthy twin of patient {files.patient_key} has no {channel}; "
+                "write the phantom again, or take the twin's files away"
+            )
+    return {channel: files.twin[channel] for channel in files.channels}
 
 
 def _place(path: Path, first: _Placed | None, limits: Limits) -> _Placed:
