@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from diptych.cli import doctor, phantom, prepare, split, train
+from diptych.cli import archive, doctor, index, phantom, prepare, split, train
 from diptych.errors import DiptychError
 
 __all__ = ["app", "main"]
@@ -74,6 +74,8 @@ app.command(rich_help_panel="Data")(phantom.phantom)
 app.command(rich_help_panel="Data")(prepare.prepare)
 app.command(rich_help_panel="Data")(split.split)
 app.command(rich_help_panel="Model")(train.train)
+app.command(rich_help_panel="Archive")(index.index)
+app.add_typer(archive.app, rich_help_panel="Archive")
 app.command(rich_help_panel="Help")(doctor.doctor)
 
 

@@ -1,0 +1,90 @@
+"""kill -9 at random moments of indexing: nothing acknowledged is lost, nothing is doubled, and it opens at once."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diptych.archive import Archive, ArchiveWriter
+from diptych.archive.integrity import verify_archive
+from diptych.errors import ArchiveError
+from tests.archive.patients import FakeEncoder, write_patient
+from tests.conftest import ROOT
+
+PATIENTS = 24
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("patients")
+    for number in range(PATIENTS):
+        write_patient(folder, f"K-{number:02d}", seed=number)
+    return folder
+
+
+def run_and_kill(patients: Path, archive: Path, delay: float) -> set[str]:
+    """Index in another process, kill it `delay` seconds after it starts to work; return the acknowledged keys."""
+    command = [sys.executable, "-m", "tests.archive.patients", str(patients), str(archive)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        printed = process.stdout.read()
+    return {line.split()[1] for line in printed.splitlines() if line.startswith("stored ")}
+
+
+def check_kills(patients: Path, archive: Path, kills: int) -> None:
+    rng = np.random.default_rng(kills)
+    acknowledged: set[str] = set()
+    for _ in range(kills):
+        if len(acknowledged) == PATIENTS:  # a finished archive is no test: begin anew
+            shutil.rmtree(archive)
+            acknowledged = set()
+        acknowledged |= run_and_kill(patients, archive, float(rng.uniform(0.0, 0.5)))
+        if (archive / "archive.sqlite").exists():
+            check_archive(archive, acknowledged)
+
+
+def check_archive(archive: Path, acknowledged: set[str]) -> None:
+    try:
+        codes = Archive.open(archive).codes()
+    except ArchiveError:
+        assert not acknowledged  # killed while it was being made
+        return
+    assert codes.problems == ()
+    assert acknowledged <= {info.volume_key for info in codes.volumes}
+    assert verify_archive(Archive.open(archive), encoder=FakeEncoder(), sample=2).problems == ()
+    with closing(sqlite3.connect(archive / "archive.sqlite")) as database:
+        rows, keys = database.execute("SELECT count(*), count(DISTINCT volume_key) FROM volumes").fetchone()
+    assert rows == keys == len(codes.volumes)
+
+
+def test_five_kills_lose_and_double_nothing(patients: Path, tmp_path: Path) -> None:
+    check_kills(patients, tmp_path / "A", 5)
+
+
+@pytest.mark.slow
+def test_forty_kills_lose_and_double_nothing(patients: Path, tmp_path: Path) -> None:
+    check_kills(patients, tmp_path / "A", 40)
+
+
+def test_a_killed_run_goes_on_where_it_was_and_leaves_no_stray_copy(patients: Path, tmp_path: Path) -> None:
+    acknowledged = run_and_kill(patients, tmp_path / "A", 0.3)
+    command = [sys.executable, "-m", "tests.archive.patients", str(patients), str(tmp_path / "A")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("done\n")
+    assert len(acknowledged) < PATIENTS
+    with ArchiveWriter.open(tmp_path / "A") as writer:
+        writer.compact()
+        assert writer.stat().volumes == PATIENTS
+    assert len(list((tmp_path / "A" / "volumes").iterdir())) == PATIENTS
