@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from diptych.cli import archive, doctor, index, phantom, prepare, split, train
+from diptych.cli import archive, doctor, index, phantom, prepare, show, split, train
 from diptych.errors import DiptychError
 
 __all__ = ["app", "main"]
@@ -72,6 +72,7 @@ def options(
 
 app.command(rich_help_panel="Data")(phantom.phantom)
 app.command(rich_help_panel="Data")(prepare.prepare)
+app.command(rich_help_panel="Data")(show.show)
 app.command(rich_help_panel="Data")(split.split)
 app.command(rich_help_panel="Model")(train.train)
 app.command(rich_help_panel="Archive")(index.index)

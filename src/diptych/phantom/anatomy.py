@@ -40,10 +40,11 @@ FRAME_CENTRE = (119.8, 135.0, 74.0)
 """Where the brain's centroid lies in the frame, in millimetres (mean over real patients)."""
 ATLAS_SCALE = 0.905
 """Real adult brains in this frame are smaller than the MNI template."""
-WARP_SCALES = ((14.0, 2.6), (7.0, 2.0), (3.5, 0.8))
+WARP_SCALES = ((14.0, 3.4), (7.0, 2.2), (3.5, 0.9))
 """Bumps of the warp: distance in lattice steps, spread in millimetres."""
 SHARPNESS = 2.4
-"""Power that turns the average brain's blurred tissue maps into one person's."""
+FLUID_SHARPNESS = 3.5
+"""Powers that turn the average brain's blurred maps into one person's: grey against white, fluid against both."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 MIRROR = np.array([-1.0, -1.0, 1.0])
@@ -96,18 +97,18 @@ def draw_head(rng: np.random.Generator, atlas: Atlas, config: PhantomConfig) -> 
     """Draw one person's anatomy."""
     spread = config.variation
     size = ATLAS_SCALE * (1.0 + spread * (0.022 * rng.standard_normal() + 0.018 * rng.standard_normal(3)))
-    rotation = _rotation(np.radians(spread * np.array([2.5, 1.0, 1.5]) * rng.standard_normal(3)))
+    rotation = _rotation(np.radians(spread * np.array([3.5, 2.0, 2.5]) * rng.standard_normal(3)))
     centre = np.array(FRAME_CENTRE) + spread * np.array([1.0, 3.0, 2.5]) * rng.standard_normal(3)
-    ventricles = 35.0 + spread * rng.gamma(2.0, 35.0) - 35.0 * spread
+    ventricles = 20.0 + spread * (rng.gamma(2.0, 28.0) - 40.0)
     fine = tuple(edge // 2 + 1 for edge in atlas.grey.shape)
     return Head(
         to_mni=(MIRROR / size)[:, None] * rotation.T,
         centre=centre,
         warp=exponentiate(_velocity(rng, atlas, spread, ventricles)),
-        folding=spread * smooth_noise(rng, fine, 3.0),
-        grain=smooth_noise(rng, fine, 2.0),
-        atrophy=float(2.8 * math.exp(spread * 0.4 * rng.standard_normal())),
-        margin_mm=float(1.6 + spread * rng.uniform(-0.6, 1.0)),
+        folding=as_field(spread * (0.8 * smooth_noise(rng, fine, 3.0) + 0.6 * smooth_noise(rng, fine, 10.0))),
+        grain=0.7 * smooth_noise(rng, fine, 1.5) + 0.7 * smooth_noise(rng, fine, 4.0),
+        atrophy=float(2.2 * math.exp(spread * 0.35 * rng.standard_normal())),
+        margin_mm=float(0.6 + spread * rng.uniform(-0.6, 0.9)),
     )
 
 
@@ -141,7 +142,7 @@ def _keep_outline(velocity: Field, depth: Field) -> Field:
     normal = gradient(ndimage.gaussian_filter(depth, 1.0), COARSE_MM)
     normal /= np.maximum(np.sqrt((normal**2).sum(axis=0)), 0.2)
     through = (velocity * normal).sum(axis=0) * np.exp(-np.maximum(depth, 0.0) / 12.0)
-    return as_field(velocity - 0.75 * normal * through)
+    return as_field(velocity - 0.6 * normal * through)
 
 
 def coarse_shape() -> tuple[int, int, int]:
@@ -170,15 +171,21 @@ def render_tissue(head: Head, atlas: Atlas, push: Field | None, config: PhantomC
     """Tissue fractions of a head on the image grid; `push` is the pull-back of a mass effect, frame mm, `[3, …]`."""
     points = frame_points()
     lattice = to_atlas(head, atlas, points if push is None else points + push)
-    voxels = np.stack(
-        [
-            upsample(axis, config.shape, COARSE_MM / config.voxel_mm, offset=0.5 * config.voxel_mm / COARSE_MM)
-            for axis in lattice
-        ]
-    )
-    depth = sample(atlas.depth, voxels, outside=-99.0)
+    depth = sample(atlas.depth, _points_of_voxels(lattice, config), outside=-99.0)
     box = _brain_box(depth, head.margin_mm, config)
-    return _assemble(head, atlas, voxels[(slice(None), *box)], box, config)
+    fine = _fine_fractions(head, atlas, _points_of_voxels(lattice, config, box, config.samples), config.samples)
+    return _assemble(head, atlas, _points_of_voxels(lattice, config, box), fine, box, config)
+
+
+def _points_of_voxels(
+    lattice: Field, config: PhantomConfig, box: tuple[slice, ...] | None = None, samples: int = 1
+) -> Field:
+    """Atlas indices of voxel centres, or of `samples` points per voxel edge, in the frame or in a box of it."""
+    box = box or tuple(slice(0, edge) for edge in config.shape)
+    shape = tuple((part.stop - part.start) * samples for part in box)
+    pitch = config.voxel_mm / COARSE_MM
+    offset = as_field([(part.start + 0.5 / samples) * pitch for part in box])
+    return np.stack([upsample(axis, shape, samples / pitch, offset=offset) for axis in lattice])
 
 
 def _brain_box(depth: Field, margin_mm: float, config: PhantomConfig) -> tuple[slice, slice, slice]:
@@ -192,10 +199,14 @@ def _brain_box(depth: Field, margin_mm: float, config: PhantomConfig) -> tuple[s
 
 
 def _assemble(
-    head: Head, atlas: Atlas, voxels: Field, box: tuple[slice, slice, slice], config: PhantomConfig
+    head: Head,
+    atlas: Atlas,
+    voxels: Field,
+    fine: dict[str, Field],
+    box: tuple[slice, slice, slice],
+    config: PhantomConfig,
 ) -> Tissue:
     """Fractions from sub-voxel samples, smooth maps from voxel centres, all placed into the whole frame."""
-    fine = _fine_fractions(head, atlas, voxels, config.samples)
     maps = {
         "grain": sample(head.grain, voxels / 2.0),
         "choroid": sample(atlas.choroid, voxels),
@@ -216,23 +227,8 @@ def _place(values: NDArray[Scalar], box: tuple[slice, ...], shape: tuple[int, ..
     return whole
 
 
-def _fine_fractions(head: Head, atlas: Atlas, voxels: Field, samples: int) -> dict[str, Field]:
-    """Sample the atlas `samples` times per voxel edge, decide tissue there, and average."""
-    shape = tuple(edge * samples for edge in voxels.shape[1:])
-    points = np.stack(
-        [
-            ndimage.affine_transform(
-                axis,
-                np.full(3, 1.0 / samples),
-                offset=0.5 / samples - 0.5,
-                output_shape=shape,
-                order=1,
-                mode="nearest",
-                output=np.float32,
-            )
-            for axis in voxels
-        ]
-    )
+def _fine_fractions(head: Head, atlas: Atlas, points: Field, samples: int) -> dict[str, Field]:
+    """Decide tissue at every sample point, then average those of each voxel."""
     depth = sample(atlas.depth, points, outside=-99.0) + head.margin_mm
     inside = depth > -0.5
     at = points[:, inside]
@@ -240,7 +236,7 @@ def _fine_fractions(head: Head, atlas: Atlas, voxels: Field, samples: int) -> di
     values["brain"] = np.clip(depth[inside] + 0.5, 0.0, 1.0)
     fractions = {}
     for name, value in values.items():
-        grid = np.zeros(shape, dtype=np.float32)
+        grid = np.zeros(depth.shape, dtype=np.float32)
         grid[inside] = value if name == "brain" else value * values["brain"]
         fractions[name] = block_mean(grid, samples)
     return fractions
@@ -251,11 +247,11 @@ def _tissue_at(head: Head, atlas: Atlas, at: Field) -> dict[str, Field]:
     grey, white = sample(atlas.grey, at), sample(atlas.white, at)
     deep, folding = sample(atlas.deep, at), sample(head.folding, at / np.float32(2.0))
     fluid = np.clip(1.0 - grey - white, 0.0, 1.0)
-    sharp = np.stack([white * np.exp(0.12 * folding), grey, fluid * head.atrophy * np.exp(-0.3 * folding)])
-    sharp = sharp**SHARPNESS
-    sharp /= np.maximum(sharp.sum(axis=0), 1e-9)
-    mixed = np.stack([white, grey, fluid]) * deep + sharp * (1.0 - deep)
-    white, grey, fluid = mixed / np.maximum(mixed.sum(axis=0), 1e-9)
+    sharp_fluid = _stronger(fluid * head.atrophy * np.exp(-0.5 * folding), grey + white, FLUID_SHARPNESS)
+    sharp_white = _stronger(white * np.exp(0.12 * folding), grey, SHARPNESS) * (1.0 - sharp_fluid)
+    fluid = fluid * deep + sharp_fluid * (1.0 - deep)
+    white = np.minimum(white * deep + sharp_white * (1.0 - deep), 1.0 - fluid)
+    grey = 1.0 - white - fluid
     return {
         "white": white,
         "grey": grey,
@@ -264,6 +260,12 @@ def _tissue_at(head: Head, atlas: Atlas, at: Field) -> dict[str, Field]:
         "veins": sample(atlas.veins, at),
         "arteries": sample(atlas.arteries, at),
     }
+
+
+def _stronger(first: Field, second: Field, power: float) -> Field:
+    """Share of the first of two weights once both are raised to a power."""
+    first, second = first**power, second**power
+    return as_field(first / np.maximum(first + second, 1e-9))
 
 
 def _anatomy_labels(fine: dict[str, Field], periventricular: Field, territory: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -54,17 +54,27 @@ def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], scale: float)
     return as_field((noise - noise.mean()) / max(float(noise.std()), 1e-6))
 
 
-def upsample(values: Field, shape: tuple[int, ...], scale: float, *, offset: float = 0.0) -> Field:
-    """Cubic interpolation of a lattice: voxel i of the result lies at lattice index `offset + i / scale`."""
-    return ndimage.affine_transform(
-        values,
-        np.full(len(shape), 1.0 / scale),
-        offset=offset,
-        output_shape=shape,
-        order=3,
-        mode="nearest",
-        output=np.float32,
-    )
+def upsample(values: Field, shape: tuple[int, ...], scale: float, *, offset: float | Field = 0.0) -> Field:
+    """Cubic B-spline of a lattice: voxel i of the result lies at lattice index `offset + i / scale`.
+
+    The spline smooths the lattice a little and reproduces linear fields exactly. Axis by axis, four taps each.
+    """
+    starts = np.broadcast_to(np.asarray(offset, dtype=np.float64), (len(shape),))
+    for axis, (edge, start) in enumerate(zip(shape, starts, strict=True)):
+        at = start + np.arange(edge) / scale
+        whole = np.floor(at).astype(np.intp)
+        column = (-1, *(1,) * (values.ndim - axis - 1))
+        taps = [
+            np.take(values, np.clip(whole + tap - 1, 0, values.shape[axis] - 1), axis=axis) * weight.reshape(column)
+            for tap, weight in enumerate(_cubic_weights(at - whole))
+        ]
+        values = taps[0] + taps[1] + taps[2] + taps[3]
+    return values
+
+
+def _cubic_weights(t: NDArray[np.float64]) -> Field:
+    """Weights of the four nodes around a point at fraction `t` between the middle two, `[4, N]`."""
+    return as_field([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]) / np.float32(6)
 
 
 def identity_points(shape: tuple[int, ...]) -> Field:

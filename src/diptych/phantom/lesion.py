@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from diptych.phantom.anatomy import Head, Tissue, frame_points, to_atlas
+from diptych.phantom.anatomy import COARSE_MM, Head, Tissue, frame_points, to_atlas
 from diptych.phantom.atlas import Atlas
 from diptych.phantom.config import PhantomConfig
 from diptych.phantom.fields import Field, as_field, exponentiate, gradient, sample, sigmoid, smooth_noise
@@ -25,6 +25,8 @@ NET, ED, ET = 1, 2, 3
 REACH_MM = 70.0
 """How far from a focus growth is followed."""
 SMALLEST_CORE_ML, LARGEST_CORE_ML = 0.6, 110.0
+SQUEEZE = 16.0
+"""Narrowing of a near ventricle per millimetre of push."""
 DEEP_SITES = 0.12
 """Share of foci that may start in thalamus, brain stem or cerebellum."""
 
@@ -77,20 +79,20 @@ def plan_lesion(rng: np.random.Generator, head: Head, atlas: Atlas, config: Phan
     """Draw site, size and kind."""
     low_grade = bool(rng.random() < config.low_grade)
     count = 1 if rng.random() >= config.multifocal else int(rng.integers(2, 4))
-    median = 24.0 if low_grade else 20.0
-    core_ml = float(np.clip(median * np.exp(0.95 * rng.standard_normal()), SMALLEST_CORE_ML, LARGEST_CORE_ML))
+    median = 30.0 if low_grade else 26.0
+    core_ml = float(np.clip(median * np.exp(0.9 * rng.standard_normal()), SMALLEST_CORE_ML, LARGEST_CORE_ML))
     shares = rng.dirichlet(np.full(count, 1.5))
     centres = _sites(rng, head, atlas, count)
     foci = tuple(
         Focus(centre, max(core_ml * float(share), SMALLEST_CORE_ML))
         for centre, share in zip(centres, shares, strict=True)
     )
-    oedema = core_ml**0.35 * 17.0 * np.exp(0.55 * rng.standard_normal())
+    oedema = core_ml**0.35 * 25.0 * np.exp(0.6 * rng.standard_normal())
     return LesionPlan(
         foci=foci,
         low_grade=low_grade,
-        oedema_ml=float(min(oedema * (0.35 if low_grade else 1.0), 150.0)),
-        rim_mm=float(np.exp(rng.normal(1.35, 0.45))),
+        oedema_ml=float(min(oedema * (0.35 if low_grade else 1.0), 170.0)),
+        rim_mm=float(np.exp(rng.normal(1.75, 0.5))),
         irregularity=float(rng.uniform(0.35, 1.0)),
         necrosis=float(rng.beta(1.6, 1.4)),
         seed=int(rng.integers(2**62)),
@@ -119,21 +121,27 @@ def _sites(rng: np.random.Generator, head: Head, atlas: Atlas, count: int) -> li
 def push_field(plan: LesionPlan, head: Head, atlas: Atlas, config: PhantomConfig) -> Field:
     """Pull-back displacement of the mass effect in frame millimetres, `[3, …]` on the coarse lattice.
 
-    Each focus pushes outwards, most at its own surface; the skull stands still and so, nearly, does what is far away.
+    Each focus pushes outwards, most at its own surface, and squeezes the ventricle beside it; the skull stands
+    still and so, nearly, does what is far away.
     """
     points = frame_points()
-    depth = sample(atlas.depth, to_atlas(head, atlas, points), outside=-99.0)
+    at = to_atlas(head, atlas, points)
+    depth = sample(atlas.depth, at, outside=-99.0)
+    towards_ventricle = gradient(sample(atlas.ventricle, at), COARSE_MM)
     velocity = np.zeros_like(points)
     for focus in plan.foci:
         radius = (focus.volume_ml * 1000.0 * 0.75 / np.pi) ** (1 / 3)
         away = points - np.array(focus.centre, dtype=np.float32).reshape(3, 1, 1, 1)
         distance = np.maximum(np.sqrt((away**2).sum(axis=0)), 1e-3)
         profile = np.where(distance < radius, distance / radius, np.exp(-(distance - radius) / 26.0))
-        strength = config.mass_effect * (0.36 if not plan.low_grade else 0.22) * radius
-        velocity -= (away / distance * profile * strength).astype(np.float32)
+        strength = config.mass_effect * (0.42 if not plan.low_grade else 0.26) * radius
+        velocity -= as_field(away / distance * profile * strength)
+        velocity -= as_field(
+            towards_ventricle * np.exp(-np.maximum(distance - radius, 0.0) / 22.0) * strength * SQUEEZE
+        )
     velocity *= np.clip(depth / 18.0, 0.0, 1.0) ** 0.7
     velocity = np.stack([ndimage.gaussian_filter(axis, 1.0) for axis in velocity])
-    pitch = np.float32(points[0, 1, 0, 0] - points[0, 0, 0, 0])
+    pitch = np.float32(COARSE_MM)
     return exponentiate(velocity / pitch) * pitch
 
 
@@ -190,7 +198,7 @@ def _core_time(
     config: PhantomConfig,
 ) -> Field:
     """Millimetres of growth until the tumour's own front arrives, roughened into lobes."""
-    speed = 1.0 * white + 0.7 * grey + 0.12 * fluid + 0.02
+    speed = 1.0 * white + 0.5 * grey + 0.10 * fluid + 0.02
     axes = [np.arange(part.start, part.stop, dtype=np.float32) + 0.5 for part in box]
     start = np.full(white.shape, np.inf, dtype=np.float32)
     largest = max(focus.volume_ml for focus in plan.foci)
@@ -204,7 +212,7 @@ def _core_time(
     time = travel_time(speed, start, config.voxel_mm, limit=2.6 * radius + 12.0)
     lobes = smooth_noise(rng, white.shape, max(0.8 * radius, 5.0) / config.voxel_mm)
     bumps = smooth_noise(rng, white.shape, max(0.35 * radius, 4.0) / config.voxel_mm)
-    rough = plan.irregularity * radius * (0.2 * lobes + 0.09 * bumps)
+    rough = plan.irregularity * radius * (0.26 * lobes + 0.12 * bumps)
     return as_field(time + rough)
 
 
@@ -249,7 +257,7 @@ def _oedema(
     start = np.where(solid > 0.5, 0.0, np.inf).astype(np.float32)
     if not np.isfinite(start).any():
         return np.zeros_like(white)
-    time = travel_time(speed, start, config.voxel_mm, limit=55.0)
+    time = travel_time(speed, start, config.voxel_mm, limit=70.0)
     tumour_ml = float((solid > 0.5).sum()) * config.voxel_mm**3 / 1000.0
     front = _threshold(time, tumour_ml + plan.oedema_ml, config)
     time = as_field(np.where(np.isfinite(time), time, 999.0))

@@ -43,6 +43,8 @@ class Contrast:
     """Venous sinuses and other veins."""
     artery: float
     choroid: float
+    rim: float
+    """Dura and bone that the skull stripping left at the edge of the mask."""
     texture: float
     """How much of the T1 template's fine contrast shows here."""
     grain: float
@@ -55,25 +57,34 @@ class Contrast:
 
 CONTRASTS = {
     "t1": Contrast(
-        grey=0.72, fluid=0.36, oedema=0.78, tumour=0.72, necrosis=0.50, enhancing=0.76, blood=1.15, sinus=0.6,
-        artery=0.5, choroid=0.62, texture=1.0, grain=0.012, iron=-0.03, caps=-0.06, noise=0.018,
+        grey=0.69, fluid=0.39, oedema=0.76, tumour=0.68, necrosis=0.46, enhancing=0.74, blood=1.15, sinus=0.6,
+        artery=0.5, choroid=0.62, rim=0.3, texture=1.0, grain=0.018, iron=-0.03, caps=-0.06, noise=0.014,
     ),
     "t1gd": Contrast(
-        grey=0.75, fluid=0.38, oedema=0.78, tumour=0.74, necrosis=0.50, enhancing=1.65, blood=1.1, sinus=2.4,
-        artery=1.5, choroid=1.6, texture=0.9, grain=0.012, iron=-0.03, caps=-0.06, noise=0.02,
+        grey=0.71, fluid=0.41, oedema=0.72, tumour=0.70, necrosis=0.46, enhancing=1.60, blood=1.1, sinus=2.6,
+        artery=2.1, choroid=1.6, rim=0.8, texture=0.9, grain=0.018, iron=-0.03, caps=-0.06, noise=0.015,
     ),
     "t2": Contrast(
-        grey=1.45, fluid=3.3, oedema=1.95, tumour=2.0, necrosis=2.9, enhancing=1.75, blood=0.9, sinus=0.8,
-        artery=0.6, choroid=2.3, texture=-0.9, grain=0.03, iron=0.24, caps=0.25, noise=0.035,
+        grey=1.33, fluid=3.4, oedema=1.95, tumour=2.1, necrosis=3.0, enhancing=1.8, blood=0.9, sinus=0.6,
+        artery=0.5, choroid=2.3, rim=0.2, texture=-0.9, grain=0.05, iron=0.24, caps=0.25, noise=0.034,
     ),
     "flair": Contrast(
-        grey=1.18, fluid=0.30, oedema=1.95, tumour=1.85, necrosis=1.0, enhancing=1.75, blood=1.0, sinus=0.5,
-        artery=0.45, choroid=0.95, texture=-0.35, grain=0.03, iron=0.18, caps=0.45, noise=0.04,
+        grey=1.14, fluid=0.32, oedema=2.1, tumour=2.0, necrosis=1.4, enhancing=1.9, blood=1.0, sinus=0.5,
+        artery=0.45, choroid=0.95, rim=0.2, texture=-0.35, grain=0.05, iron=0.18, caps=0.45, noise=0.036,
     ),
 }  # fmt: skip
 """Means over real patients where they could be measured, textbook order elsewhere."""
 
-SPREAD = {"grey": 0.05, "fluid": 0.18, "oedema": 0.10, "tumour": 0.08, "necrosis": 0.15, "enhancing": 0.14}
+SPREAD = {
+    "grey": 0.06,
+    "fluid": 0.25,
+    "oedema": 0.12,
+    "tumour": 0.10,
+    "necrosis": 0.2,
+    "enhancing": 0.16,
+    "sinus": 0.2,
+    "rim": 0.35,
+}
 """Spread (log scale) of each signal between patients."""
 
 
@@ -125,9 +136,9 @@ def _draw_reception(rng: np.random.Generator, channel: str, spread: float) -> Re
     thick = rng.random() < 0.35 and channel != "t1gd"
     return Reception(
         contrast=Contrast(**values),
-        bias=(spread * float(rng.uniform(0.02, 0.10)), spread * float(rng.normal(0.03, 0.07))),
+        bias=(spread * float(rng.uniform(0.03, 0.13)), spread * float(rng.normal(0.03, 0.07))),
         slice_blur_mm=spread * float(rng.uniform(1.0, 2.0)) if thick else 0.0,
-        blur_mm=float(rng.uniform(0.3, 1.1)),
+        blur_mm=float(rng.uniform(0.0, 0.8)),
         gain=float(np.round(300.0 * math.exp(spread * 0.3 * rng.standard_normal()))),
     )
 
@@ -167,6 +178,7 @@ class _Patches:
 
     sulcal_veins: Field
     dura: Field
+    rim: Field
     spots: Field
     """Bright dots and caps of small-vessel disease."""
 
@@ -182,6 +194,7 @@ class _Patches:
         return cls(
             sulcal_veins=tissue.fluid[box] * near_surface * sigmoid(dots - 1.2, 0.25),
             dura=outer * sigmoid(wide - 0.4, 0.4),
+            rim=np.clip(1.3 * sigmoid(0.8 - tissue.depth[box] + 0.5 * wide, 0.5), 0.0, 1.0) * tissue.brain[box],
             spots=np.clip(caps * (0.25 + scanner.disease) + spots * 2.0 * scanner.disease, 0.0, 1.0),
         )
 
@@ -195,12 +208,13 @@ def _healthy_signal(tissue: Tissue, patches: _Patches, contrast: Contrast, chann
     signal = signal + contrast.texture * tissue.texture[box] + contrast.grain * tissue.grain[box] * solid
     signal = signal * (1.0 - contrast.iron * tissue.iron[box])
     signal = signal + contrast.caps * patches.spots * white
+    signal = _replace(signal, patches.rim, contrast.rim)
     signal = _replace(signal, tissue.choroid[box] * fluid, contrast.choroid)
-    signal = _replace(signal, tissue.arteries[box] * (0.3 + 0.7 * fluid), contrast.artery)
-    signal = _replace(signal, tissue.veins[box] * (0.25 + 0.75 * fluid), contrast.sinus)
+    signal = _replace(signal, tissue.arteries[box] * (0.6 + 0.4 * fluid), contrast.artery)
+    signal = _replace(signal, tissue.veins[box] * (0.5 + 0.5 * fluid), contrast.sinus)
     if channel == "t1gd":
-        signal = _replace(signal, patches.sulcal_veins * 0.6, contrast.sinus)
-        signal = _replace(signal, patches.dura * 0.35, contrast.sinus)
+        signal = _replace(signal, patches.sulcal_veins * 0.8, contrast.sinus)
+        signal = _replace(signal, patches.dura * 0.2, contrast.sinus)
     return signal.astype(np.float32)
 
 

@@ -24,8 +24,8 @@ def travel_time(speed: Field, start: Field, spacing: float, *, limit: float) -> 
     slowness = (spacing / np.maximum(speed, 1e-3)).astype(np.float32)
     time = np.minimum(start, FAR).astype(np.float32)
     while True:
-        neighbours = np.sort([_earlier_neighbour(time, axis) for axis in range(3)], axis=0)
-        arrival = np.minimum(time, _upwind(neighbours, slowness))
+        x, y, z = (_earlier_neighbour(time, axis) for axis in range(3))
+        arrival = np.minimum(time, _upwind(x, y, z, slowness))
         arrival = np.where(arrival > limit, time, arrival)
         if not np.any(arrival < time - 1e-3):
             break
@@ -37,9 +37,10 @@ def _earlier_neighbour(time: Field, axis: int) -> Field:
     return ndimage.minimum_filter1d(time, 3, axis=axis, mode="nearest")
 
 
-def _upwind(neighbours: Field, slowness: Field) -> Field:
+def _upwind(x: Field, y: Field, z: Field, slowness: Field) -> Field:
     """Solve Σ (T − tᵢ)² = slowness² over as many of the three axes as the front has reached."""
-    a, b, c = neighbours
+    low, high = np.minimum(x, y), np.maximum(x, y)
+    a, b, c = np.minimum(low, z), np.maximum(low, np.minimum(high, z)), np.maximum(high, z)
     one = a + slowness
     two = 0.5 * (a + b + np.sqrt(np.maximum(2.0 * slowness**2 - (a - b) ** 2, 0.0)))
     total = a + b + c

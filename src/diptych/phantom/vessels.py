@@ -23,10 +23,10 @@ VEINS: dict[Course, float] = {
 """Transverse and straight sinus, internal cerebral veins: course on the right side, radius in mm."""
 
 ARTERIES: dict[Course, float] = {
-    ((0, -12, -46), (0, -11, -32), (0, -15, -20)): 1.6,
-    ((0, -15, -20), (10, -18, -18), (18, -28, -12), (16, -40, -6)): 1.0,
-    ((8, 6, -28), (7, 6, -16), (18, 6, -16), (32, 4, -16), (40, 5, -8), (42, -6, 4), (42, -22, 12)): 1.3,
-    ((7, 6, -16), (3, 10, -15), (2, 24, -10), (2, 36, 6), (2, 30, 22), (2, 6, 32)): 1.0,
+    ((0, -12, -46), (0, -11, -32), (0, -15, -20)): 1.9,
+    ((0, -15, -20), (10, -18, -18), (18, -28, -12), (16, -40, -6)): 1.3,
+    ((8, 6, -28), (7, 6, -16), (18, 6, -16), (32, 4, -16), (40, 5, -8), (42, -6, 4), (42, -22, 12)): 1.6,
+    ((7, 6, -16), (3, 10, -15), (2, 24, -10), (2, 36, 6), (2, 30, 22), (2, 6, 32)): 1.3,
 }
 """Basilar, posterior, middle and anterior cerebral arteries."""
 
@@ -36,7 +36,7 @@ SAGITTAL_SINUS_Y = (62, -104)
 def draw_veins(depth: Field, origin: Field) -> Field:
     """Venous sinuses and the internal cerebral veins; the sagittal sinus follows the hull's own midline."""
     veins = _tubes(VEINS, depth.shape, origin)
-    return np.maximum(veins, _tubes({_sagittal_sinus(depth, origin): 2.4}, depth.shape, origin))
+    return np.maximum(veins, _tubes({_sagittal_sinus(depth, origin): 2.8}, depth.shape, origin))
 
 
 def draw_arteries(shape: tuple[int, ...], origin: Field) -> Field:
