@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from diptych.errors import ArchiveError, UsageError
+
+if TYPE_CHECKING:
+    from diptych.archive.encoding import NetworkEncoder
 
 __all__ = ["app"]
 
@@ -90,12 +93,10 @@ def verify(
     from dataclasses import asdict
 
     from diptych.archive import Archive
-    from diptych.archive.encoding import NetworkEncoder
     from diptych.archive.integrity import verify_archive
     from diptych.cli.console import print_json, progress_bar
-    from diptych.model import load_model
 
-    encoder = None if model is None else NetworkEncoder(load_model(model))
+    encoder = None if model is None else _load_encoder(model)
     with progress_bar("Verifying") as progress:
         found = verify_archive(Archive.open(archive), encoder=encoder, sample=sample, progress=progress)
     if json_output:
@@ -186,6 +187,13 @@ def import_file(
         report = import_archive(writer, file, progress=progress)
     print(f"{archive}: {len(report.added)} added, {len(report.replaced)} replaced, {len(report.unchanged)} unchanged")
     _finish(report.problems, "the named volumes were not imported")
+
+
+def _load_encoder(model: Path) -> NetworkEncoder:
+    from diptych.archive.encoding import NetworkEncoder
+    from diptych.model import load_model
+
+    return NetworkEncoder(load_model(model))
 
 
 def _line(row: dict[str, Any]) -> str:
