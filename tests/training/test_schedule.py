@@ -56,7 +56,7 @@ def test_plan_is_renewed_only_when_speed_changes_much() -> None:
 
 def test_validates_at_the_end_and_some_times_before() -> None:
     plan = Plan(Length(steps=25), steps_per_epoch=10)
-    assert [step for step in range(1, 26) if plan.validates(step, every=8)] == [*range(2, 25, 2), 25]
+    assert [step for step in range(1, 26) if plan.validates(step, every=8)] == [*range(3, 25, 3), 25]
 
 
 def test_rises_then_falls_to_the_final_fraction() -> None:

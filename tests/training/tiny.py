@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diptych.slices import SliceGeometry, SliceStore
+from diptych.volumes.volume import CHANNELS
 from tests.slices.making import make_store, make_volume
 
 GEOMETRY = SliceGeometry(size=(48, 32), field=(60.0, 48.0))
@@ -25,12 +26,14 @@ SETTINGS = (
 """Changes to cpu-8x8 that make it tiny."""
 
 
-def tiny_store(path: Path) -> SliceStore:
+def tiny_store(path: Path, *, first_seed: int = 0) -> SliceStore:
     """Seven patients of ten slices, three of them with a lesion."""
-    volumes = [make_volume(f"patient-{number}", seed=number) for number in range(7)]
+    volumes = [make_volume(f"patient-{number}", seed=first_seed + number) for number in range(7)]
     return make_store(path, volumes, GEOMETRY)
 
 
-def settings() -> list[str]:
-    """`SETTINGS` as arguments of `diptych train`."""
-    return [word for setting in SETTINGS for word in ("--set", setting)]
+def make_empty_store(path: Path) -> Path:
+    """A store without any patient."""
+    store = SliceStore.create(path, GEOMETRY, CHANNELS)
+    store.finish(sources=["somewhere"], failed={})
+    return path

@@ -92,7 +92,9 @@ def _split(options: TrainingOptions, stores: Sequence[SliceStore], *, seed: int)
     if options.train_list:
         listed = given_split(patients, read_keys(options.train_list), ()).train
         patients = {key: patients[key] for key in listed}
-    return seeded_split(patients, train=TRAIN_SHARE, seed=seed)
+    if len(patients) < 2:
+        raise StoreError(f"{stores[0].path}: one patient; training needs at least two, one of them to be judged by")
+    return seeded_split(patients, train=min(TRAIN_SHARE, 1 - 1 / len(patients)), seed=seed)
 
 
 def _require_fit(store: SliceStore, preset: Preset) -> None:

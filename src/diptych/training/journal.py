@@ -34,23 +34,27 @@ class CsvTable:
     def __init__(self, path: Path, columns: Sequence[str] = (), *, resume_after: int = 0) -> None:
         self.path = path
         self.columns = list(columns)
-        self._begun = path.exists() and self._drop_rows_after(resume_after)
+        self._resume_after = resume_after
+        self._begun = False
 
     def add(self, row: Mapping[str, float]) -> None:
         """Append one row; values that it lacks stay empty."""
-        if not self._begun:
+        if not self._begun and not self._drop_later_rows():
             self.columns = self.columns or list(row)
             self.path.write_text(",".join(self.columns) + "\n", encoding="utf-8")
-            self._begun = True
+        self._begun = True
         with self.path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow([_short(row.get(name)) for name in self.columns])
 
-    def _drop_rows_after(self, step: int) -> bool:
-        """Keep whole rows up to `step`; tell whether any is left."""
+    def _drop_later_rows(self) -> bool:
+        """Keep whole rows up to the step from which the run goes on; tell whether any is left."""
+        if not self.path.exists():
+            return False
         with self.path.open(encoding="utf-8", newline="") as file:
             header, *rows = list(csv.reader(file)) or [[]]
         # A kill may have cut the last row anywhere; a row that is not whole is not kept.
-        kept = [row for row in rows if len(row) == len(header) and row[0].isdecimal() and int(row[0]) <= step]
+        whole = [row for row in rows if len(row) == len(header) and row[0].isdecimal()]
+        kept = [row for row in whole if int(row[0]) <= self._resume_after]
         if kept:
             self.columns = header
             with self.path.open("w", encoding="utf-8", newline="") as file:

@@ -166,7 +166,7 @@ class Learner:
             mixing = torch.rand(pairs, generator=generator).to(codes.device)
             loss = critic_loss(self.critic, healthy, diseased, mixing, gradient_penalty=config.gradient_penalty)
             self.critic_optimizer.zero_grad(set_to_none=True)
-            (config.critic_weight * loss).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(config.critic_weight * loss)
             self.critic_optimizer.step()
         self.critic.requires_grad_(False)
         with torch.no_grad():
@@ -191,7 +191,7 @@ class Learner:
         if matching and bool(part.diseased.any()):
             terms["regulariser"] = regulariser_loss(self.critic, result.normal.code[part.diseased])
             total = total + config.regulariser_weight * terms["regulariser"]
-        (share * total).backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(share * total)
         return {"loss": total, **terms}
 
     def _finish_gradients(self, metrics: dict[str, Tensor]) -> dict[str, float]:

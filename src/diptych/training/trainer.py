@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -60,8 +61,7 @@ def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = l
             workers.wait()  # until the main process has checked the request and written the config
             options, progress, say = replace(options, resume=True, tensorboard=False), silent, lambda line: None
         config, stores = resolve(options)
-        _settle_torch(config)
-        with only_writer(options.out) if workers.is_main else nullcontext():
+        with _repeatable(config.threads), only_writer(options.out) if workers.is_main else nullcontext():
             if workers.is_main:
                 write_json(options.out / "config.json", config.to_dict())
                 workers.wait()
@@ -257,12 +257,19 @@ class _Interruption:
         self.asked = True
 
 
-def _settle_torch(config: RunConfig) -> None:
-    """Make results repeatable: fixed threads, deterministic algorithms where torch has them."""
+@contextmanager
+def _repeatable(threads: int) -> Iterator[None]:
+    """Fixed threads, and deterministic algorithms where torch has them; leaves torch as it was."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(config.threads)
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # only costs time
+    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it only costs time
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
 
 
 def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:
