@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from diptych.slices import SliceGeometry, SliceStore, slice_volume
-from diptych.volumes.volume import CHANNELS, Volume
+from diptych.volumes import CHANNELS, Volume, write_nifti
 
 SMALL = SliceGeometry(size=(24, 16), field=(48.0, 40.0))
 """Neither the pixels nor the frame are square."""
@@ -54,3 +54,15 @@ def make_store(path: Path, volumes: list[Volume], geometry: SliceGeometry = SMAL
         store.add(stack, voxel_hash=f"hash of {volume.patient_key}", sources={})
     store.finish(sources=["somewhere"], failed={})
     return SliceStore.open(path)
+
+
+def write_patient(folder: Path, volume: Volume, *, lesion: bool = True) -> Path:
+    """Write a volume as a BraTS 2023 folder, which is returned."""
+    patient = folder / volume.patient_key
+    patient.mkdir(parents=True)
+    names = dict(zip(CHANNELS, ("t1n", "t1c", "t2w", "t2f"), strict=True))
+    for channel, signal in zip(volume.channels, volume.array, strict=True):
+        write_nifti(patient / f"{volume.patient_key}-{names[channel]}.nii.gz", signal, volume.affine)
+    if lesion and volume.lesion is not None:
+        write_nifti(patient / f"{volume.patient_key}-seg.nii.gz", volume.lesion, volume.affine)
+    return patient

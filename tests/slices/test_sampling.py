@@ -63,6 +63,14 @@ def test_matching_hides_health_in_position() -> None:
     assert after < 0.65
 
 
+def test_without_matching_partners_come_from_any_height() -> None:
+    table = make_table()
+    sampler = MatchedSampler(table, batch_size=16, seed=0, match_position=False)
+    first, second = draws(sampler, range(100)).reshape(-1, 2).T
+    assert np.all(table.diseased[first] != table.diseased[second])
+    assert np.abs(table.position[first] - table.position[second]).max() > 0.4
+
+
 def test_every_slice_is_drawn_within_two_epochs() -> None:
     table = make_table()
     sampler = MatchedSampler(table, batch_size=16, seed=0)
@@ -124,7 +132,7 @@ def test_slices_of_one_kind_are_shuffled_and_it_is_said(diseased: bool) -> None:
     table = make_table(patients=4, slices=8)
     table.diseased[:] = diseased
     sampler = MatchedSampler(table, batch_size=8, seed=0)
-    assert not sampler.matched
+    assert not sampler.paired
     assert sorted(draws(sampler, range(sampler.steps_per_epoch))) == list(range(32))
 
 

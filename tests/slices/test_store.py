@@ -95,6 +95,16 @@ def test_a_damaged_record_is_noticed(store: SliceStore, damage: str) -> None:
         SliceStore.open(store.path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("files", {}), ("z_mm", [1.0]), ("lesion_pixels", [0]), ("pixel_spacing", 2), ("sources", [1])]
+)
+def test_a_record_that_contradicts_itself_is_noticed(store: SliceStore, name: str, value: object) -> None:
+    file = file_of(store, "a", "patient.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    with pytest.raises(StoreError, match="prepare"):
+        SliceStore.open(store.path)
+
+
 def test_a_missing_file_is_noticed(store: SliceStore) -> None:
     file_of(store, "a", "lesion.npy").unlink()
     with pytest.raises(StoreError, match=r"lesion\.npy: missing"):

@@ -125,7 +125,11 @@ class PatientRecord:
         return record
 
     def _check(self, where: str) -> None:
-        per_slice = [len(self.z_mm), len(self.position), *(entry.shape[0] for entry in self.files.values())]
+        per_slice = [
+            len(self.z_mm),
+            len(self.position),
+            *(entry.shape[0] for entry in self.files.values() if entry.shape),
+        ]
         if self.lesion_pixels is not None:
             per_slice.append(len(self.lesion_pixels))
         if "images" not in self.files or any(count != self.slices for count in per_slice):

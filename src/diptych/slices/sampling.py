@@ -51,9 +51,21 @@ class Draw:
 
 
 class MatchedSampler:
-    """Draws `batch_size` slices per step over all processes, half healthy and half diseased."""
+    """Draws `batch_size` slices per step over all processes, half healthy and half diseased.
 
-    def __init__(self, table: SliceTable, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+    Without `match_position` a partner may come from any height, as in the paper.
+    """
+
+    def __init__(
+        self,
+        table: SliceTable,
+        *,
+        batch_size: int,
+        seed: int,
+        match_position: bool = True,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         if batch_size < 2 or batch_size % (2 * world_size):
             raise UsageError(f"batch size {batch_size}: must be a multiple of {2 * world_size}, a pair per process")
         if not len(table.row):
@@ -61,6 +73,7 @@ class MatchedSampler:
         self.table = table
         self.batch_size = batch_size
         self.seed = seed
+        self.match_position = match_position
         self.rank = rank
         self.world_size = world_size
         self._kinds = tuple(_Sorted(table, np.flatnonzero(table.diseased == kind)) for kind in (False, True))
@@ -68,7 +81,7 @@ class MatchedSampler:
         self._order: NDArray[np.int64] = np.arange(0)
 
     @property
-    def matched(self) -> bool:
+    def paired(self) -> bool:
         """False when all slices are of one kind, so that batches are merely shuffled."""
         return all(len(kind.indices) for kind in self._kinds)
 
@@ -81,7 +94,7 @@ class MatchedSampler:
         """This process's slices of a step."""
         rng = np.random.default_rng([self.seed, step, 1])
         seeds = rng.integers(2**62, size=self.batch_size)
-        if self.matched:
+        if self.paired:
             pairs = self.batch_size // 2
             anchors = self._shuffled(step * pairs, pairs)
             partners = [self._partner(anchor, rng) for anchor in anchors]
@@ -105,7 +118,8 @@ class MatchedSampler:
 
     def _partner(self, anchor: int, rng: np.random.Generator) -> int:
         """A slice of the other kind, near in position, from another patient where there is one."""
-        candidates = self._kinds[int(not self.table.diseased[anchor])].near(float(self.table.position[anchor]))
+        others = self._kinds[int(not self.table.diseased[anchor])]
+        candidates = others.near(float(self.table.position[anchor])) if self.match_position else others.indices
         strangers = candidates[self.table.patient[candidates] != self.table.patient[anchor]]
         chosen: int = rng.choice(strangers if len(strangers) else candidates)
         return chosen

@@ -119,9 +119,7 @@ class SliceStore:
             files = {name: _write_array(writing, name, array) for name, array in _arrays_of(stack).items()}
             record = PatientRecord.of(stack, voxel_hash=voxel_hash, sources=sources, files=files)
             _write_json(writing / "patient.json", record.to_json())
-            if folder.exists():
-                shutil.rmtree(folder)
-            writing.rename(folder)
+            _swap_in(writing, folder)
         except OSError as error:
             shutil.rmtree(writing, ignore_errors=True)
             raise StoreError(
@@ -221,6 +219,15 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> FileRecord:
         file.flush()
         os.fsync(file.fileno())
     return FileRecord(file_hash(path), path.stat().st_size, array.shape, array.dtype.str)
+
+
+def _swap_in(new: Path, place: Path) -> None:
+    """Rename `new` to `place`; what is there steps aside under a name that counts as unfinished, then goes."""
+    aside = new.with_name(f"{new.name}-old")
+    if place.exists():
+        place.rename(aside)
+    new.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _map_array(file: Path, entry: FileRecord) -> NDArray[Any]:
