@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
 from diptych.model.blocks import NormConv, ResBlock, Upsample, group_count, leaky
-from diptych.model.spade import REACH, SpadeResBlock
+from diptych.model.spade import LesionTiles, SpadeResBlock
 
 __all__ = ["AnatomyHead", "ImageDecoder", "SegmentationDecoder", "semantic_map"]
 
@@ -60,17 +59,18 @@ class ImageDecoder(nn.Module):
         self.blocks = nn.ModuleList(SpadeResBlock(width, map_channels, norm=config.spade_norm) for _, width in pairs)
         self.out = nn.Conv2d(widths[-1], config.channels, 1)
 
-    def paint(self, features: Tensor, semantics: Tensor | None) -> Tensor:
-        """Features `[B, width, 2h, 2w]` from the stem to features at full resolution."""
+    def paint(self, features: Tensor, semantics: Tensor) -> Tensor:
+        """Features `[B, width, 2h, 2w]` from the stem to features at full resolution, both conditions in one pass.
+
+        The map `[n, M, H, W]` is that of the first n images; the others have the null condition.
+        """
         for level, block in enumerate(self.blocks):
             if level > 0:
                 features = self.upsamples[level - 1](features)
-            features = block(features, _padded_at(semantics, features))
+            factor = semantics.shape[-1] // features.shape[-1]
+            level_map = F.avg_pool2d(semantics, factor) if factor > 1 else semantics
+            features = block(features, LesionTiles.cut(level_map))
         return features
-
-    def forward(self, normal_code: Tensor, semantics: Tensor | None) -> Tensor:
-        image: Tensor = self.out(self.paint(self.stem(normal_code), semantics))
-        return image
 
 
 class AnatomyHead(nn.Module):
@@ -107,12 +107,3 @@ def semantic_map(lesion_logits: Tensor, *, with_background: bool) -> Tensor:
     lesion = logits[:, 1:].amax(dim=1, keepdim=True) > logits[:, :1]
     shown = probabilities if with_background else probabilities[:, 1:]
     return shown * lesion
-
-
-def _padded_at(semantics: Tensor | None, features: Tensor) -> Tensor | None:
-    """The map averaged down to the features' resolution, with a margin in which nothing is lesion."""
-    if semantics is None:
-        return None
-    factor = semantics.shape[-1] // features.shape[-1]
-    level_map = F.avg_pool2d(semantics, factor) if factor > 1 else semantics
-    return F.pad(level_map, (REACH,) * 4).contiguous(memory_format=torch.channels_last)

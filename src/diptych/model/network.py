@@ -116,22 +116,20 @@ class FeatureDecomposingNetwork(nn.Module):
     @torch.no_grad()
     def encode(self, images: Tensor) -> CodeIds:
         """The two id grids of `[B, C, H, W]`; runs the encoder and nothing else."""
-        normal_grid, abnormal_grid = self._encode_grids(images)
-        return CodeIds(self._ids(self.normal_quantizer, normal_grid), self._ids(self.abnormal_quantizer, abnormal_grid))
+        ids, _, _ = self._encode(images)
+        return ids
 
     @torch.no_grad()
     def decompose(self, images: Tensor) -> Decomposition:
         """Ids, codes, labels, reconstruction and healthy twin of `[B, C, H, W]`; call it in evaluation mode."""
-        normal_grid, abnormal_grid = self._encode_grids(images)
-        normal_ids = self._ids(self.normal_quantizer, normal_grid)
-        abnormal_ids = self._ids(self.abnormal_quantizer, abnormal_grid)
-        normal_code = self.normal_quantizer.lookup(normal_ids)
-        abnormal_code = self.abnormal_quantizer.lookup(abnormal_ids)
+        ids, normal_grid, abnormal_grid = self._encode(images)
+        normal_code = self.normal_quantizer.lookup(ids.normal)
+        abnormal_code = self.abnormal_quantizer.lookup(ids.abnormal)
         lesion_logits = self.segmentation_decoder(abnormal_code)
         reconstruction, healthy_twin, anatomy_logits = self._paint(normal_code, lesion_logits)
         return Decomposition(
-            normal_ids=normal_ids,
-            abnormal_ids=abnormal_ids,
+            normal_ids=ids.normal,
+            abnormal_ids=ids.abnormal,
             normal_code=normal_code,
             abnormal_code=abnormal_code,
             lesion_probabilities=lesion_logits.softmax(dim=1),
@@ -156,41 +154,39 @@ class FeatureDecomposingNetwork(nn.Module):
         self.abnormal_quantizer.update()
 
     def _paint(self, normal_code: Tensor, lesion_logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """x̂⁺, x̂⁻ and anatomy logits.
+        """x̂⁺, x̂⁻ and anatomy logits, in one pass of the image decoder over both conditions.
 
         An image in which no lesion is predicted has the null condition anyway, so its reconstruction *is* its healthy
         twin and is not painted twice. (Not with batch statistics, which tie the images of a batch together.)
         """
         decoder = self.image_decoder
+        semantics = semantic_map(lesion_logits, with_background=self.config.condition_on_background)
+        lesioned = semantics.flatten(1).any(dim=1)
+        if self.config.spade_norm == "batch":
+            lesioned = torch.ones_like(lesioned)
+        places = lesioned.nonzero().flatten()
+
         stem = decoder.stem(normal_code)
-        twin_features = decoder.paint(stem, None)
-        healthy_twin = decoder.out(twin_features)
+        painted = decoder.paint(torch.cat([stem.index_select(0, places), stem]), semantics[places])
+        twin_features = painted[len(places) :]
         anatomy_logits = None if self.anatomy_head is None else self.anatomy_head(twin_features)
 
-        semantics = semantic_map(lesion_logits, with_background=self.config.condition_on_background)
-        if self.config.spade_norm == "batch":
-            return decoder.out(decoder.paint(stem, semantics)), healthy_twin, anatomy_logits
-        lesioned = semantics.flatten(1).any(dim=1).nonzero().flatten()
-        if len(lesioned) == 0:
-            return healthy_twin, healthy_twin, anatomy_logits
-        if len(lesioned) == len(stem):
-            return decoder.out(decoder.paint(stem, semantics)), healthy_twin, anatomy_logits
-        painted = decoder.out(decoder.paint(stem[lesioned], semantics[lesioned]))
-        return healthy_twin.index_copy(0, lesioned, painted), healthy_twin, anatomy_logits
+        images = decoder.out(painted)
+        lesioned_images, healthy_twin = images[: len(places)], images[len(places) :]
+        return healthy_twin.index_copy(0, places, lesioned_images), healthy_twin, anatomy_logits
 
-    def _encode_grids(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Continuous grids from passes of always the same shape."""
+    def _encode(self, images: Tensor) -> tuple[CodeIds, Tensor, Tensor]:
+        """Ids and continuous grids `[B, D, h, w]`, from passes that always have the same shape."""
         images = self._checked(images)
         count = len(images)
         filled = torch.cat([images, images.new_zeros(-count % ENCODE_CHUNK, *images.shape[1:])])
-        grids = [self.encoder(_channels_last(chunk)) for chunk in torch.split(filled, ENCODE_CHUNK)]
-        normal, abnormal = (torch.cat(parts)[:count] for parts in zip(*grids, strict=True))
-        return normal, abnormal
-
-    @staticmethod
-    def _ids(quantizer: VectorQuantizer, grids: Tensor) -> Tensor:
-        """Nearest codes, one image at a time for the same reason as `ENCODE_CHUNK`."""
-        return torch.cat([quantizer.nearest(grid) for grid in torch.split(grids, 1)])
+        parts = []
+        for chunk in torch.split(filled, ENCODE_CHUNK):
+            normal, abnormal = self.encoder(_channels_last(chunk))
+            ids = self.normal_quantizer.nearest(normal), self.abnormal_quantizer.nearest(abnormal)
+            parts.append((*ids, normal, abnormal))
+        normal_ids, abnormal_ids, normal, abnormal = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
+        return CodeIds(normal_ids, abnormal_ids), normal, abnormal
 
     def _checked(self, images: Tensor) -> Tensor:
         expected = (self.config.channels, *self.config.image_size)

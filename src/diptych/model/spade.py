@@ -1,12 +1,16 @@
 """SPADE: a normalisation whose scale and shift are painted by a semantic map (Park et al., 2019).
 
-Knows the map as `[B, M, H, W]`, or None for the null condition in which nothing is lesion. There, scale and shift are
-the same at every pixel, so they are worked out once on a 5x5 patch of zeros and handed to the normalisation as its
-ordinary per-channel weights: the healthy twin pays for no SPADE convolution at all.
+The map is zero wherever no lesion is predicted, which is almost everywhere, and there scale and shift are the same at
+every pixel. So they are worked out once on a 5x5 patch of zeros, and again only in tiles that a lesion reaches. An
+image under the null condition has no such tile and pays for no SPADE convolution. Nothing is approximated.
+
+Knows nothing about what the map means.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 import torch
@@ -15,10 +19,42 @@ from torch import Tensor, nn
 
 from diptych.model.blocks import group_count, leaky
 
-__all__ = ["REACH", "Spade", "SpadeResBlock"]
+__all__ = ["LesionTiles", "Spade", "SpadeResBlock"]
 
 REACH = 2
 """Pixels that two 3x3 convolutions look past each side."""
+TILE = 8
+"""Largest side of a tile, in pixels of its level."""
+
+
+@dataclass(frozen=True)
+class LesionTiles:
+    """The tiles of one level of the image decoder that a lesion reaches."""
+
+    side: int
+    """Rows and columns of a tile."""
+    places: tuple[Tensor, Tensor, Tensor]
+    """Image, tile row and tile column of each of the n tiles."""
+    patches: Tensor
+    """The semantic map in each tile and `REACH` pixels around it, `[n, M, side + 4, side + 4]`."""
+
+    @classmethod
+    def cut(cls, level_map: Tensor) -> LesionTiles:
+        """Tiles of a map `[B, M, H, W]`, beyond whose border nothing is lesion."""
+        side = gcd(TILE, *level_map.shape[-2:])
+        window = side + 2 * REACH
+        padded = F.pad(level_map, (REACH,) * 4)
+        patches = padded.unfold(2, window, side).unfold(3, window, side)  # [B, M, rows, columns, window, window]
+        image, row, column = patches.ne(0).any(dim=5).any(dim=4).any(dim=1).nonzero(as_tuple=True)
+        chosen = patches[image, :, row, column].contiguous(memory_format=torch.channels_last)
+        return cls(side, (image, row, column), chosen)
+
+    def view(self, features: Tensor) -> Tensor:
+        """Features `[B, C, H, W]` seen as `[B, rows, columns, side, side, C]`; index it with `places`."""
+        batch, channels, height, width = features.shape
+        side = self.side
+        grid = features.permute(0, 2, 3, 1).view(batch, height // side, side, width // side, side, channels)
+        return grid.transpose(2, 3)
 
 
 class Spade(nn.Module):
@@ -39,30 +75,32 @@ class Spade(nn.Module):
         else:
             self.norm = nn.BatchNorm2d(width, affine=False)
 
-    def forward(self, x: Tensor, padded_map: Tensor | None) -> Tensor:
-        if padded_map is None:
-            scale, shift = self.modulation(self._empty_patch())  # [1, width, 1, 1] each
-            return self._normalise(x, 1 + scale.flatten(), shift.flatten())
-        scale, shift = self.modulation(padded_map)
-        normalised = self._normalise(x)
-        return torch.addcmul(normalised + shift, normalised, scale)
+    def forward(self, x: Tensor, tiles: LesionTiles) -> Tensor:
+        """Modulate `[B, width, H, W]`; images without a tile have the null condition."""
+        normalised = self._normalise(x).contiguous(memory_format=torch.channels_last)
+        scale, shift = self.modulation(self._empty_patch())  # [1, width, 1, 1] each
+        out = torch.addcmul(shift, normalised, scale)
+        if len(tiles.patches):
+            scale, shift = (part.permute(0, 2, 3, 1) for part in self.modulation(tiles.patches))
+            tiles.view(out)[tiles.places] = torch.addcmul(shift, tiles.view(normalised)[tiles.places], scale)
+        return out
 
-    def modulation(self, padded_map: Tensor) -> tuple[Tensor, Tensor]:
-        """γ and β, `[B, width, H, W]`, from a map with a margin of `REACH` on each side."""
-        hidden = F.relu_(self.hidden(padded_map))
+    def modulation(self, patches: Tensor) -> tuple[Tensor, Tensor]:
+        """1 + γ and β, `[n, width, H, W]`, from patches of the map `[n, M, H + 4, W + 4]`."""
+        hidden = F.relu_(self.hidden(patches))
         scale, shift = self.scale_and_shift(hidden).chunk(2, dim=1)
-        return scale, shift
+        return 1 + scale, shift
 
     def _empty_patch(self) -> Tensor:
         side = 2 * REACH + 1
         return self.hidden.weight.new_zeros(1, self.hidden.in_channels, side, side)
 
-    def _normalise(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        norm = self.norm
-        if isinstance(norm, nn.GroupNorm):
-            return F.group_norm(x, norm.num_groups, weight, bias, norm.eps)
-        momentum = norm.momentum or 0.0
-        return F.batch_norm(x, norm.running_mean, norm.running_var, weight, bias, norm.training, momentum, norm.eps)
+    def _normalise(self, x: Tensor) -> Tensor:
+        """Batch statistics are those of one condition at a time, as in the paper's two passes."""
+        if isinstance(self.norm, nn.BatchNorm2d) and self.training:
+            return torch.cat([self.norm(condition) for condition in x.chunk(2)])
+        normalised: Tensor = self.norm(x)
+        return normalised
 
 
 class SpadeResBlock(nn.Module):
@@ -75,7 +113,7 @@ class SpadeResBlock(nn.Module):
         self.second_norm = Spade(width, map_channels, norm=norm)
         self.second = nn.Conv2d(width, width, 3, padding=1)
 
-    def forward(self, x: Tensor, padded_map: Tensor | None) -> Tensor:
-        inner = self.first(leaky(self.first_norm(x, padded_map)))
-        out: Tensor = self.second(leaky(self.second_norm(inner, padded_map)))
+    def forward(self, x: Tensor, tiles: LesionTiles) -> Tensor:
+        inner = self.first(leaky(self.first_norm(x, tiles)))
+        out: Tensor = self.second(leaky(self.second_norm(inner, tiles)))
         return out.add_(x)

@@ -16,10 +16,8 @@ SIGMA = 1.5
 
 def ssim(first: Tensor, second: Tensor, *, data_range: float) -> Tensor:
     """Mean SSIM of two batches `[B, C, H, W]`, over windows that lie wholly inside the image."""
-    batch, channels, rows, columns = first.shape
-    maps = torch.cat([first, second, first.square() + second.square(), first * second])
-    filtered = _blur(maps.reshape(4 * batch * channels, 1, rows, columns))
-    mean_1, mean_2, squares, product = filtered.chunk(4)
+    maps = torch.cat([first, second, first.square() + second.square(), first * second], dim=1)
+    mean_1, mean_2, squares, product = _blur(maps).chunk(4, dim=1)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
     means_product = mean_1 * mean_2
     means_squared = mean_1.square() + mean_2.square()
@@ -28,8 +26,13 @@ def ssim(first: Tensor, second: Tensor, *, data_range: float) -> Tensor:
 
 
 def _blur(maps: Tensor) -> Tensor:
+    """Rows, then columns, channel by channel: 22 products per pixel instead of 121."""
+    channels = maps.shape[1]
     window = _window().to(maps)
-    return F.conv2d(F.conv2d(maps, window.view(1, 1, 1, -1)), window.view(1, 1, -1, 1))
+    across = window.view(1, 1, 1, -1).expand(channels, 1, 1, WINDOW)
+    down = window.view(1, 1, -1, 1).expand(channels, 1, WINDOW, 1)
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(F.conv2d(maps, across, groups=channels), down, groups=channels)
 
 
 @lru_cache(maxsize=1)
