@@ -1,0 +1,190 @@
+"""`SearchEngine`: exact answers to queries over a `SearchIndex`.
+
+The table of contents of search: check the query, make its score, select what takes part, scan, rank, explain.
+Knows nothing about files, models or pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import UsageError
+from diptych.search.batch import batch_scan, batches
+from diptych.search.explain import explain
+from diptych.search.index import PANELS, SearchIndex
+from diptych.search.lookup import LookUp, Pool
+from diptych.search.prune import choose_levels, pruned_scan
+from diptych.search.query import Match, Query
+from diptych.search.scan import Selection, plain_scan, rank
+from diptych.search.score import Keys, Norms, Score, SliceNorms, Term
+from diptych.search.spread import distance_spread
+from diptych.tables import DistanceTable, Tables
+
+__all__ = ["SearchEngine"]
+
+
+class SearchEngine:
+    """Searches an index with the tables of the model that made it."""
+
+    def __init__(self, index: SearchIndex, tables: Tables, *, threads: int = 1, prune: bool = True) -> None:
+        self.index = index
+        self.tables = tables
+        self.pool = Pool(threads)
+        self.prune = prune
+        self._norms: dict[tuple[str, str], SliceNorms] = {}
+        self._spreads: dict[tuple[str, str, bytes], float] = {}
+
+    def search(self, query: Query) -> list[Match]:
+        """The best slice of each of the best volumes (or patients), nearest first."""
+        score, selection = self.score(query), self.select(query)
+        levels = choose_levels(score, selection, self.pool) if self.prune else ()
+        if levels:
+            keys = pruned_scan(score, selection, levels, self.pool)
+        else:
+            keys = plain_scan(score, selection, self.pool)
+        return self._matches(query, score, selection, keys)
+
+    def search_batch(self, queries: Sequence[Query]) -> list[list[Match]]:
+        """The same answers as `search` gives to each query, for less when many ask alike."""
+        prepared = [(self.score(query), self.select(query)) for query in queries]
+        answers: list[list[Match] | None] = [None] * len(queries)
+        for members in batches(queries, prepared):
+            keys = batch_scan([prepared[member] for member in members], self.pool)
+            for column, member in enumerate(members):
+                answers[member] = self._matches(queries[member], *prepared[member], keys[:, column])
+        return [
+            self.search(query) if answer is None else answer for query, answer in zip(queries, answers, strict=True)
+        ]
+
+    def score(self, query: Query) -> Score:
+        """What the query's distance is made of."""
+        panels = PANELS if query.by == "both" else (query.by,)
+        if query.by not in (*PANELS, "both"):
+            raise UsageError(f"by {query.by!r}: search by normal, abnormal or both")
+        if not 0 <= query.weight <= 1:
+            raise UsageError(f"weight {query.weight}: the share of the normal panel lies in 0…1")
+        factors = {panel: self._factor(query, panel) if len(panels) > 1 else 1.0 for panel in panels}
+        return Score(tuple(self.term(query, panel, factors[panel]) for panel in panels))
+
+    def term(self, query: Query, panel: str, factor: float = 1.0) -> Term:
+        """One panel of the query, ready to be scanned."""
+        table, region = self.table(query, panel), self.region(query)
+        ids = self._ids(query, panel, table)
+        codes, chunks = self.index.codes[panel], self.index.chunks[panel]
+        entries = np.where(region[:, None], table.entries[ids], 0).astype(np.int32)
+        if table.kind != "angle":
+            return Term(panel, table, LookUp(entries, codes, chunks), factor)
+        lengths = np.diag(table.entries)
+        look_up = LookUp(np.where(region[:, None], lengths, 0).astype(np.int32), codes, chunks)
+        everywhere = self._slice_norms(panel, table, look_up) if region.all() else None
+        norms = Norms(np.where(region, lengths[ids], 0).astype(np.int64), look_up, everywhere)
+        return Term(panel, table, LookUp(-entries, codes, chunks), factor, norms)
+
+    def select(self, query: Query) -> Selection:
+        """Which volumes and slices take part."""
+        index, where = self.index, query.where
+        if query.top < 1:
+            raise UsageError(f"top {query.top}: ask for at least one match")
+        starts, stops = index.volume_starts[:-1], index.volume_starts[1:]
+        volumes = stops > starts
+        if where.volumes is not None:
+            volumes &= _sized(where.volumes, index.volumes, "allowed volumes")
+        if len(where.exclude_patients):
+            volumes &= ~np.isin(index.patient_of_volume, list(where.exclude_patients))
+        slices = None if where.slices is None else _sized(where.slices, len(index), "allowed slices")
+        if where.lesion_free:
+            slices = index.lesion_free if slices is None else slices & index.lesion_free
+        groups = index.patient_of_volume if query.group == "patient" else np.arange(index.volumes)
+        return Selection(starts, stops, np.flatnonzero(volumes).astype(np.int64), slices, groups, query.top)
+
+    def table(self, query: Query, panel: str) -> DistanceTable:
+        """The table of the query's metric."""
+        tables = self.tables.panel(panel)
+        if query.metric not in tables:
+            raise UsageError(f"metric {query.metric!r}: this engine has {', '.join(sorted(tables))}")
+        return tables[query.metric]
+
+    def region(self, query: Query) -> NDArray[np.bool_]:
+        """Positions that the query compares, flat."""
+        if query.region is None:
+            return np.ones(self.index.cells, dtype=np.bool_)
+        region = np.asarray(query.region, dtype=np.bool_)
+        if region.shape != self.index.grid or not region.any():
+            raise UsageError(
+                f"region of shape {region.shape} with {int(region.sum())} cells: mark at least one cell of "
+                f"{self.index.grid[0]}x{self.index.grid[1]}"
+            )
+        return region.reshape(-1)
+
+    def _ids(self, query: Query, panel: str, table: DistanceTable) -> NDArray[np.integer]:
+        grid = getattr(query, panel)
+        if grid is None:
+            raise UsageError(f"a search by {query.by} needs the query's {panel} ids")
+        grid = np.asarray(grid)
+        if grid.shape != self.index.grid:
+            rows, columns = self.index.grid
+            raise UsageError(
+                f"{panel} ids of shape {grid.shape}: this archive's grids are {rows}x{columns}; "
+                "encode the query with the archive's model"
+            )
+        if grid.min() < 0 or grid.max() >= table.codes:
+            raise UsageError(
+                f"{panel} id {int(grid.max())}: this archive has codes 0…{table.codes - 1}; "
+                "encode the query with the archive's model"
+            )
+        return grid.reshape(-1)
+
+    def _factor(self, query: Query, panel: str) -> float:
+        if query.combine == "paper":
+            return 1.0
+        share = query.weight if panel == "normal" else 1 - query.weight
+        return share / self.spread(query, panel)
+
+    def spread(self, query: Query, panel: str) -> float:
+        """How far apart the archive's slices are in the query's metric and region: what `both` divides by."""
+        region = self.region(query)
+        key = panel, query.metric, region.tobytes()
+        if key not in self._spreads:
+            self._spreads[key] = distance_spread(self.index.codes[panel], self.table(query, panel), region)
+        return self._spreads[key]
+
+    def _slice_norms(self, panel: str, table: DistanceTable, look_up: LookUp) -> SliceNorms:
+        key = panel, table.metric
+        if key not in self._norms:
+            whole = np.array([0]), np.array([len(self.index)])
+            self._norms[key] = SliceNorms(look_up.sums(*whole, self.pool))
+        return self._norms[key]
+
+    def _matches(self, query: Query, score: Score, selection: Selection, keys: Keys) -> list[Match]:
+        """Rank the volumes, find the best slice of each, and explain it."""
+        order = rank(keys, np.arange(len(keys)), selection.groups, selection.top, score.nothing)
+        volumes = np.array(order, dtype=np.int64)
+        slices = _best_slices(score, selection, volumes, self.pool)
+        terms = {
+            panel: next((term for term in score.terms if term.panel == panel), None)
+            or (self.term(query, panel) if getattr(query, panel) is not None else None)
+            for panel in PANELS
+        }
+        return explain(score, terms, self.index, volumes, slices)
+
+
+def _best_slices(score: Score, selection: Selection, volumes: NDArray[np.int64], pool: Pool) -> NDArray[np.int64]:
+    """The first slice with the smallest key in each volume."""
+    best = []
+    for volume in volumes:
+        start, stop = selection.starts[volume : volume + 1], selection.stops[volume : volume + 1]
+        keys = score.keys(start, stop, pool)
+        if selection.slices is not None:
+            keys[~selection.slices[start[0] : stop[0]]] = score.nothing
+        best.append(int(start[0]) + int(np.argmin(keys)))
+    return np.array(best, dtype=np.int64)
+
+
+def _sized(mask: NDArray[np.bool_], size: int, what: str) -> NDArray[np.bool_]:
+    mask = np.asarray(mask, dtype=np.bool_)
+    if mask.shape != (size,):
+        raise UsageError(f"{what} of shape {mask.shape}: this archive needs ({size},)")
+    return mask

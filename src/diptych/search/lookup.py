@@ -1,0 +1,147 @@
+"""`LookUp`: one query's distances to every code at every grid position of one panel, laid out for the kernels.
+
+Knows packed codes, chunk marks and tables. Sums over it are exact whole numbers; a smaller sum is nearer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.search import kernels
+from diptych.search.chunks import GROUPS, Chunks
+from diptych.search.codes import PanelCodes
+from diptych.search.kernels import BYTE_STRIDE, HUGE
+
+__all__ = ["LookUp", "Pool", "padded_places"]
+
+Ints = NDArray[np.integer]
+Sums = NDArray[np.int32]
+
+SMALLEST_SHARE = 4096
+"""Rows below which a second thread costs more than it brings."""
+
+
+class Pool:
+    """Threads that share a scan; one thread means no pool at all."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.executor = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def shares(self, lengths: Ints) -> list[slice]:
+        """Cut a list of ranges into consecutive shares of about equal work."""
+        done = np.cumsum(lengths)
+        total = int(done[-1]) if len(done) else 0
+        parts = max(1, min(self.threads, total // SMALLEST_SHARE))
+        cuts = np.searchsorted(done, np.arange(1, parts) * total / parts).tolist()
+        return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(lengths)], strict=True)]
+
+    def run(self, work: Callable[[slice], None], lengths: Ints) -> None:
+        """Do `work` on every share of a list of ranges."""
+        shares = self.shares(lengths)
+        if self.executor is None or len(shares) == 1:
+            for share in shares:
+                work(share)
+        else:
+            list(self.executor.map(work, shares))
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """Entries `[P, K]` for one panel of one query; positions outside the query's region are zero."""
+
+    entries: NDArray[np.int32]
+    codes: PanelCodes
+    chunks: Chunks
+
+    def sums(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
+        """Row sums of all slices in the ranges, one range after the other."""
+        out = np.empty(int((stops - starts).sum()), dtype=np.int32)
+        ends = np.cumsum(stops - starts)
+
+        def work(share: slice) -> None:
+            first = int(ends[share.start - 1]) if share.start else 0
+            kernels.range_sums(*self._packed, starts[share], stops[share], *self._rare, out[first:])
+
+        pool.run(work, stops - starts)
+        return out
+
+    def minima(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
+        """The smallest row sum of each range."""
+        out = np.empty(len(starts), dtype=np.int32)
+
+        def work(share: slice) -> None:
+            kernels.range_minima(*self._packed, starts[share], stops[share], *self._rare, out[share])
+
+        pool.run(work, stops - starts)
+        return out
+
+    def bounds(self, level: str, runs: Ints, pool: Pool) -> Sums:
+        """For each run of slices a sum that none of its slices undercuts."""
+        marks = getattr(self.chunks, level).reshape(-1)
+        out = np.empty(len(runs), dtype=np.int32)
+        nothing = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty((0, 0), np.int32))
+        cells = self.codes.cells
+
+        def work(share: slice) -> None:
+            some = runs[share]
+            kernels.range_sums(marks, cells, self._marked, BYTE_STRIDE, some, some + 1, *nothing, out[share])
+
+        pool.run(work, np.ones(len(runs), dtype=np.int64))
+        return out
+
+    @cached_property
+    def cheapest_rare(self) -> NDArray[np.int32]:
+        """Smallest entry among the rare codes of each position, `[P]`; zero where there are none."""
+        cheapest = np.where(self.codes.rare, self.entries, HUGE).min(axis=1)
+        return np.where(self.codes.rare.any(axis=1), cheapest, 0).astype(np.int32)
+
+    @cached_property
+    def places(self) -> NDArray[np.int32]:
+        """Entries by place in the alphabet, `[P, A]`; the place after the last common code stands for rare ones."""
+        places = np.take_along_axis(self.entries, self.codes.alphabet.astype(np.intp), axis=1)
+        rare = np.flatnonzero(self.codes.rare.any(axis=1))
+        places[rare, -1] = self.cheapest_rare[rare]
+        return places
+
+    @cached_property
+    def excess(self) -> NDArray[np.int32]:
+        """What a rare code costs beyond the cheapest rare one, `[P, K]`."""
+        return self.entries - self.cheapest_rare[:, None]
+
+    @cached_property
+    def _packed(self) -> tuple[Ints, int, Sums, int]:
+        table, stride = padded_places(self.places)
+        return self.codes.packed.reshape(-1), self.codes.cells, table, stride
+
+    @cached_property
+    def _rare(self) -> tuple[Ints, Ints, Ints, Sums]:
+        codes = self.codes
+        excess = self.excess if len(codes.rare_slice) else np.empty((0, 0), np.int32)
+        return codes.rare_slice, codes.rare_cell, codes.rare_code, excess
+
+    @cached_property
+    def _marked(self) -> Sums:
+        """Smallest entry in any marked group, for all 256 marks of each position."""
+        cells = self.codes.cells
+        smallest = np.full((cells, 2**GROUPS), HUGE, dtype=np.int32)
+        for group in range(GROUPS):
+            nearest = np.where(self.chunks.groups == group, self.entries, HUGE).min(axis=1, keepdims=True)
+            bit = 1 << group
+            smallest[:, bit : 2 * bit] = np.minimum(smallest[:, :bit], nearest)
+        return padded_places(smallest)[0]
+
+
+def padded_places(places: NDArray[np.int32]) -> tuple[Sums, int]:
+    """Flatten rows at a distance of an odd number of cache lines; up to 256 places share one distance."""
+    lines = -(-places.shape[1] // 16) | 1
+    stride = BYTE_STRIDE if places.shape[1] <= 256 else 16 * lines
+    table = np.zeros((len(places), stride), dtype=np.int32)
+    table[:, : places.shape[1]] = places
+    return table.reshape(-1), stride

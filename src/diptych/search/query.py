@@ -1,0 +1,83 @@
+"""What is asked and what comes back: `Query`, `Filter`, `Match`.
+
+Knows the words of a search, not how it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Filter", "Match", "PanelMatch", "Query"]
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """Which slices may be found. Everything that is given must hold."""
+
+    volumes: NDArray[np.bool_] | None = None
+    """Allowed volumes, `[V]`."""
+    slices: NDArray[np.bool_] | None = None
+    """Allowed slices, `[N]`."""
+    exclude_patients: Collection[int] = ()
+    """Patients that are left out, such as the query's own."""
+    lesion_free: bool = False
+    """Only slices known to hold no lesion."""
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Codes, what to compare, and where to look."""
+
+    normal: NDArray[np.integer] | None = None
+    """Ids of the normal code, `[h, w]`."""
+    abnormal: NDArray[np.integer] | None = None
+    """Ids of the abnormal code, `[h, w]`."""
+    by: Literal["normal", "abnormal", "both"] = "normal"
+    """Which panel to search by."""
+    weight: float = 0.5
+    """Share of the normal panel in `both`, 0…1; the abnormal panel has the rest."""
+    combine: Literal["normalised", "paper"] = "normalised"
+    """In `both`: divide each distance by its spread in the archive, or add raw distances as the paper does."""
+    metric: str = "euclidean"
+    """Name of a table: `euclidean`, `angular`, `hamming`, or one given to the engine."""
+    region: NDArray[np.bool_] | None = None
+    """Grid positions to compare, `[h, w]`; all of them by default."""
+    top: int = 10
+    """How many volumes, or patients, to return at most."""
+    group: Literal["volume", "patient"] = "volume"
+    """One match per volume, or one per patient."""
+    where: Filter = field(default_factory=Filter)
+    """Which slices may be found."""
+
+
+@dataclass(frozen=True, eq=False)
+class PanelMatch:
+    """How one panel of a match compares with the query."""
+
+    distance: float
+    """Distance in the query's metric, neither normalised nor weighted."""
+    contributions: NDArray[np.float64]
+    """Each cell's part of `distance`, `[h, w]`; they add up to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The best slice of one volume."""
+
+    slice: int
+    """Place of the slice in the index."""
+    volume: int
+    patient: int
+    distance: float
+    """What matches are ordered by; smaller is nearer. Equal distances stand in the order of volume and slice."""
+    contributions: NDArray[np.float64]
+    """Each cell's part of `distance`, `[h, w]`; they add up to it."""
+    normal: PanelMatch | None
+    """The normal panels compared, where the query has one."""
+    abnormal: PanelMatch | None
+    """The abnormal panels compared, where the query has one."""

@@ -1,0 +1,54 @@
+"""From keys of slices to the best volumes: the plain scan, and who comes first.
+
+Knows scores, volumes and patients; nothing about queries' words. `prune.py` gives the same answer with less work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.search.lookup import Pool
+from diptych.search.score import Keys, Score
+
+__all__ = ["Selection", "plain_scan", "rank"]
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which volumes and slices take part, and how matches are grouped."""
+
+    starts: NDArray[np.int64]
+    """First slice of every volume, `[V]`."""
+    stops: NDArray[np.int64]
+    """Slice after the last, `[V]`."""
+    volumes: NDArray[np.int64]
+    """Volumes that take part, ascending; none of them empty."""
+    slices: NDArray[np.bool_] | None
+    """Slices that may be found, `[N]`, or all of them."""
+    groups: NDArray[np.int64]
+    """Of each group of volumes, `[V]`, only the best is wanted: patients, or the volumes themselves."""
+    top: int
+
+
+def plain_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
+    """The best key of each volume, `[V]`, from a look at every slice that takes part."""
+    found = selection.volumes
+    best = np.full(len(selection.starts), score.nothing)
+    best[found] = score.minima(selection.starts[found], selection.stops[found], pool, selection.slices)
+    return best
+
+
+def rank(keys: Keys, volumes: NDArray[np.int64], groups: NDArray[np.int64], top: int, nothing: float) -> list[int]:
+    """Places of the best `top` keys, one per group, by key and then by volume; volumes ascend."""
+    candidates = np.flatnonzero(keys < nothing)
+    grouped = len(np.unique(groups[volumes])) < len(volumes)
+    if not grouped and len(candidates) > 4 * top:
+        candidates = candidates[keys[candidates] <= np.partition(keys[candidates], top - 1)[top - 1]]
+    order = candidates[np.argsort(keys[candidates], kind="stable")]
+    if grouped:
+        _, first = np.unique(groups[volumes[order]], return_index=True)
+        order = order[np.sort(first)]
+    return [int(place) for place in order[:top]]
