@@ -225,3 +225,19 @@ def test_a_network_predicts_areas_from_codes_alone(source: Path) -> None:
     pixels = encoder.lesion_pixels(np.zeros((3, 4, 8), dtype=np.uint8))
     assert pixels.shape == (3,)
     assert len(CHANNEL_FILES) == encoder.channels
+
+
+@pytest.mark.data
+def test_real_patients_are_indexed_verified_and_found_again(brats: Path, tmp_path: Path) -> None:
+    encoder = NetworkEncoder(FeatureDecomposingNetwork(ModelConfig()))
+    patients = find_sources([brats / "patients"])[:2]
+    with ArchiveWriter.open(tmp_path / "A", model=encoder.identity) as writer:
+        report = index_patients(writer, encoder, patients)
+        assert (len(report.added), report.failed) == (2, {})
+        verified = verify_archive(writer, encoder=encoder, sample=2)
+    assert (verified.encoded_again, verified.problems) == (2, ())
+    volume = read_patient(patients[0])
+    for size in (1, 64):
+        again = encode_volume(volume, VolumeInfo("A", "A"), encoder, batch_size=size)
+        stored = Archive.open(tmp_path / "A").record(patients[0].patient_key)
+        np.testing.assert_array_equal(again.normal_ids, stored.normal_ids)

@@ -31,14 +31,15 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_and_kill(patients: Path, archive: Path, delay: float) -> set[str]:
-    """Index in another process, kill it `delay` seconds after it starts to work; return the acknowledged keys."""
+def run_and_kill(patients: Path, archive: Path, delay: float, by: signal.Signals = signal.SIGKILL) -> set[str]:
+    """Index in another process, stop it `delay` seconds after it starts to work; return the acknowledged keys."""
     command = [sys.executable, "-m", "tests.archive.patients", str(patients), str(archive)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    quiet = subprocess.DEVNULL if by == signal.SIGINT else None  # Python's own word on being interrupted
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(by)
         printed = process.stdout.read()
     return {line.split()[1] for line in printed.splitlines() if line.startswith("stored ")}
 
@@ -76,6 +77,12 @@ def test_five_kills_lose_and_double_nothing(patients: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_forty_kills_lose_and_double_nothing(patients: Path, tmp_path: Path) -> None:
     check_kills(patients, tmp_path / "A", 40)
+
+
+def test_ctrl_c_keeps_what_was_acknowledged_and_closes_the_file(patients: Path, tmp_path: Path) -> None:
+    acknowledged = run_and_kill(patients, tmp_path / "A", 0.3, by=signal.SIGINT)
+    assert not (tmp_path / "A" / "archive.sqlite-wal").exists()
+    check_archive(tmp_path / "A", acknowledged)
 
 
 def test_a_killed_run_goes_on_where_it_was_and_leaves_no_stray_copy(patients: Path, tmp_path: Path) -> None:
