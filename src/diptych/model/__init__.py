@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from diptych.model.critic import Critic
 from diptych.model.export import load_model, save_model
-from diptych.model.network import CodeIds, Decomposition, FeatureDecomposingNetwork, ForwardResult
+from diptych.model.network import CodeIds, Decoding, Decomposition, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.quantizer import CodebookUse, Quantized, VectorQuantizer
 
 __all__ = [
     "CodeIds",
     "CodebookUse",
     "Critic",
+    "Decoding",
     "Decomposition",
     "FeatureDecomposingNetwork",
     "ForwardResult",

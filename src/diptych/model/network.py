@@ -4,8 +4,8 @@
                        │                                             └── image decoder, lesion ──── reconstruction x̂⁺
                        └─ abnormal grid ── quantise ── abnormal code ─── segmentation decoder ───── lesion ŷ
 
-`forward` is for training, `encode` is all that an archive needs, `decompose` is everything there is to see. Knows
-nothing about losses, optimisers or files.
+`forward` is for training, `encode` is all that an archive needs, `decode` is the way back from ids, `decompose` is
+everything there is to see. Knows nothing about losses, optimisers or files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diptych.model.encoder import Encoder
 from diptych.model.fingerprint import fingerprint
 from diptych.model.quantizer import Quantized, VectorQuantizer
 
-__all__ = ["CodeIds", "Decomposition", "FeatureDecomposingNetwork", "ForwardResult"]
+__all__ = ["CodeIds", "Decoding", "Decomposition", "FeatureDecomposingNetwork", "ForwardResult"]
 
 ENCODE_CHUNK = 8
 """Images that `encode` passes at a time, always exactly so many: rounding, and with it every id, is then the same
@@ -53,6 +53,20 @@ class CodeIds:
 
     normal: Tensor
     abnormal: Tensor
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What two grids of ids look like."""
+
+    lesion_probabilities: Tensor
+    """`[B, S, H, W]`, background first; from the abnormal ids alone."""
+    anatomy_probabilities: Tensor | None
+    """`[B, A, H, W]`, background first; from the normal ids alone; None without an anatomy head."""
+    reconstruction: Tensor
+    """x̂⁺ `[B, C, H, W]`, the image decoded from both."""
+    healthy_twin: Tensor
+    """x̂⁻ `[B, C, H, W]`, from the normal ids alone."""
 
 
 @dataclass(frozen=True)
@@ -120,22 +134,30 @@ class FeatureDecomposingNetwork(nn.Module):
         return ids
 
     @torch.no_grad()
+    def decode(self, ids: CodeIds) -> Decoding:
+        """Labels, reconstruction and healthy twin from two id grids `[B, h, w]`; call it in evaluation mode."""
+        lesion_logits = self.segmentation_decoder(self.abnormal_quantizer.lookup(ids.abnormal))
+        normal_code = self.normal_quantizer.lookup(ids.normal)
+        reconstruction, healthy_twin, anatomy_logits = self._paint(normal_code, lesion_logits)
+        return Decoding(
+            lesion_probabilities=lesion_logits.softmax(dim=1),
+            anatomy_probabilities=None if anatomy_logits is None else anatomy_logits.softmax(dim=1),
+            reconstruction=reconstruction,
+            healthy_twin=healthy_twin,
+        )
+
+    @torch.no_grad()
     def decompose(self, images: Tensor) -> Decomposition:
         """Ids, codes, labels, reconstruction and healthy twin of `[B, C, H, W]`; call it in evaluation mode."""
         ids, normal_grid, abnormal_grid = self._encode(images)
         normal_code = self.normal_quantizer.lookup(ids.normal)
         abnormal_code = self.abnormal_quantizer.lookup(ids.abnormal)
-        lesion_logits = self.segmentation_decoder(abnormal_code)
-        reconstruction, healthy_twin, anatomy_logits = self._paint(normal_code, lesion_logits)
         return Decomposition(
             normal_ids=ids.normal,
             abnormal_ids=ids.abnormal,
             normal_code=normal_code,
             abnormal_code=abnormal_code,
-            lesion_probabilities=lesion_logits.softmax(dim=1),
-            anatomy_probabilities=None if anatomy_logits is None else anatomy_logits.softmax(dim=1),
-            reconstruction=reconstruction,
-            healthy_twin=healthy_twin,
+            **vars(self.decode(ids)),
             normal_error=(normal_grid - normal_code).square().sum(dim=1),
             abnormal_error=(abnormal_grid - abnormal_code).square().sum(dim=1),
         )
