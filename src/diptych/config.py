@@ -69,6 +69,10 @@ class ModelConfig:
                 f"widths {self.widths}: {self.halvings} halvings need {self.halvings + 1} widths, one per resolution"
             )
 
+        sizes = (*self.widths, self.code_width, self.codebook_size, self.channels, self.lesion_classes - 1)
+        if min(sizes) < 1:
+            raise UsageError(f"{sizes}: widths, codebook, channels and lesion classes must all be positive")
+
     @property
     def halvings(self) -> int:
         """Times the encoder halves its input on the way to the latent grid."""

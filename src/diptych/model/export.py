@@ -55,7 +55,8 @@ def load_model(folder: Path) -> FeatureDecomposingNetwork:
     folder = Path(folder)
     description = _read_description(folder / CONFIG)
     config = _read_config(folder / CONFIG, description)
-    network = FeatureDecomposingNetwork(config)
+    with torch.device("meta"):  # shapes only: nothing is allocated for a config that does not fit its weights
+        network = FeatureDecomposingNetwork(config)
     state = _read_weights(folder / WEIGHTS, network.state_dict())
     found = fingerprint(config, state)
     if found != description["fingerprint"]:
@@ -63,7 +64,7 @@ def load_model(folder: Path) -> FeatureDecomposingNetwork:
             f"{folder}: weights and config have fingerprint {found[:12]}, not {str(description['fingerprint'])[:12]} "
             "as recorded; the files were changed or mixed up: export the model again"
         )
-    network.load_state_dict(state)
+    network.to_empty(device="cpu").load_state_dict(state)
     return network.eval()
 
 

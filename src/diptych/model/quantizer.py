@@ -91,8 +91,8 @@ class VectorQuantizer(nn.Module):
     @torch.no_grad()
     def start(self, batches: list[Tensor]) -> None:
         """Begin with k-means centres of encoded batches `[B, D, h, w]`, as if each code had been used evenly."""
-        rows = torch.cat([_as_rows(encoded.float()) for encoded in batches])
-        centres = kmeans(_gather_rows(rows), self.config.codebook_size)
+        rows = _gather_rows(torch.cat([_as_rows(encoded.float()) for encoded in batches]))
+        centres = kmeans(rows, self.config.codebook_size)
         share = len(rows) / len(batches) / self.config.codebook_size
         self.codebook.copy_(centres)
         self.counts.fill_(share)
@@ -157,13 +157,18 @@ def _all_reduce(total: Tensor) -> Tensor:
 
 
 def _gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes, in rank order; each may hold a different number."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return rows
+    """The rows of all processes, sorted, so that it does not matter how batches were spread over processes."""
+    if dist.is_available() and dist.is_initialized():
+        rows = torch.cat(_rows_by_rank(rows))
+    return rows[rows[:, 0].argsort(stable=True)]
+
+
+def _rows_by_rank(rows: Tensor) -> list[Tensor]:
+    """What each process holds, which may be a different number of rows."""
     lengths = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, torch.tensor([len(rows)], device=rows.device))
     longest = int(max(lengths))
     padded = F.pad(rows, (0, 0, 0, longest - len(rows)))
     gathered = [torch.empty_like(padded) for _ in lengths]
     dist.all_gather(gathered, padded)
-    return torch.cat([part[: int(length)] for part, length in zip(gathered, lengths, strict=True)])
+    return [part[: int(length)] for part, length in zip(gathered, lengths, strict=True)]
