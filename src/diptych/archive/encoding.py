@@ -19,7 +19,7 @@ from diptych.volumes import CHANNELS, Volume
 if TYPE_CHECKING:
     from diptych.model import FeatureDecomposingNetwork
 
-__all__ = ["Encoder", "NetworkEncoder", "encode_volume"]
+__all__ = ["Encoder", "NetworkEncoder", "cut_slices", "encode_volume"]
 
 BATCH_SIZE = 32
 
@@ -87,9 +87,7 @@ def encode_volume(
 
     Lesion areas come from the label map where there is one, from the model with `predict_lesions`, or stay unknown.
     """
-    stack = slice_volume(volume, encoder.geometry, channels=_channels(volume, encoder)).without_blank()
-    if len(stack.images) == 0:
-        raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
+    stack = cut_slices(volume, encoder)
     starts = range(0, len(stack.images), batch_size)
     batches = [encoder.encode(stack.images[start : start + batch_size]) for start in starts]
     normal, abnormal = (np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -111,6 +109,14 @@ def encode_volume(
         lesion_area=area,
         slice_affine=stack.affine,
     )
+
+
+def cut_slices(volume: Volume, encoder: Encoder) -> SliceStack:
+    """The slices of a volume as the encoder takes them, blank ones left out."""
+    stack = slice_volume(volume, encoder.geometry, channels=_channels(volume, encoder)).without_blank()
+    if len(stack.images) == 0:
+        raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
+    return stack
 
 
 def _channels(volume: Volume, encoder: Encoder) -> tuple[str, ...]:

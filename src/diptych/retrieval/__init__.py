@@ -1,0 +1,30 @@
+"""Retrieval: the questions a reader asks, answered from two discrete codes.
+
+archive    Archive: open it, ask it                 subjects   what a question starts from
+questions  Question: how to compare, what to find   answers    what comes back
+regions    which cells are compared                 catalogue  archive → search index, with its cache
+decoding   ids → pictures                           metrics    which distances there are
+
+Knows everything below it: volumes, slices, model, archive, search. Nothing about commands or servers.
+"""
+
+from __future__ import annotations
+
+from diptych.retrieval.answers import Answer, Placement, SliceMatch
+from diptych.retrieval.archive import Archive
+from diptych.retrieval.questions import Question
+from diptych.retrieval.regions import region_of_cells, region_of_mask, region_of_rectangle
+from diptych.retrieval.subjects import EncodedSlice, compose
+
+__all__ = [
+    "Answer",
+    "Archive",
+    "EncodedSlice",
+    "Placement",
+    "Question",
+    "SliceMatch",
+    "compose",
+    "region_of_cells",
+    "region_of_mask",
+    "region_of_rectangle",
+]

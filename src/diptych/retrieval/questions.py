@@ -1,0 +1,87 @@
+"""`Question`: what is asked about a slice, in a user's words, and how it becomes a query to the search engine.
+
+Knows catalogues and search queries; nothing about images or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.archive.filters import parse_filter
+from diptych.errors import UsageError
+from diptych.retrieval.catalogue import Catalogue
+from diptych.retrieval.subjects import EncodedSlice
+from diptych.search import Filter, Query
+
+__all__ = ["Anywhere", "By", "Question", "slice_query"]
+
+By = Literal["normal", "abnormal", "both"]
+Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """How slices are compared, and which may be found."""
+
+    by: By = "both"
+    """Which panel to compare: the anatomy (normal), the lesion (abnormal), or both."""
+    weight: float = 0.5
+    """Share of the normal panel in a search by both, 0 to 1."""
+    combine: Literal["normalised", "paper"] = "normalised"
+    """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
+    metric: str = "euclidean"
+    """Distance between codes: euclidean, angular, hamming, or one that the model brings along."""
+    region: NDArray[np.bool_] | None = None
+    """Cells to compare, `[h, w]` (see `regions`); all of them by default."""
+    inside_lesion: bool = False
+    """Compare only the cells in which the query's lesion is predicted."""
+    anywhere: Anywhere | None = None
+    """Find the lesion elsewhere too: shifted, mirrored, both of these, or as a histogram without any place."""
+    top: int = 10
+    """How many matches to return at most."""
+    group: Literal["patient", "volume"] = "patient"
+    """One match per patient, or one per volume."""
+    where: str | None = None
+    """Condition on metadata that volumes must fulfil, such as "sex = 'F' and age > 60"."""
+    lesion_free: bool = False
+    """Find only slices that are known to hold no lesion."""
+    include_own: bool = False
+    """Whether slices of the query's own patient may be found."""
+
+
+def slice_query(
+    question: Question, subject: EncodedSlice, catalogue: Catalogue, *, region: NDArray[np.bool_] | None = None
+) -> Query:
+    """The question about a slice as a query, over `region` where that is given."""
+    return Query(
+        normal=subject.normal_ids,
+        abnormal=subject.abnormal_ids,
+        by=question.by,
+        weight=question.weight,
+        combine=question.combine,
+        metric=question.metric,
+        region=region,
+        top=question.top,
+        group=question.group,
+        where=slice_filter(question, subject.patients, catalogue),
+    )
+
+
+def slice_filter(question: Question, own: Collection[str], catalogue: Catalogue) -> Filter:
+    """Which volumes and slices may be found; `own` are the query's patients."""
+    if question.lesion_free and not catalogue.index.lesion_free.any():
+        raise UsageError(
+            "lesion-free slices: none is known in this archive; index patients with label maps, or with "
+            "--predict-lesions"
+        )
+    known = [catalogue.patients[key] for key in own if key in catalogue.patients]
+    return Filter(
+        volumes=None if question.where is None else parse_filter(question.where).keep(catalogue.volumes),
+        exclude_patients=() if question.include_own else known,
+        lesion_free=question.lesion_free,
+    )

@@ -1,0 +1,152 @@
+"""Opening: the cache never changes an answer, whatever happened to it or to the archive."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diptych.archive import ArchiveWriter
+from diptych.errors import ArchiveError
+from diptych.model import FeatureDecomposingNetwork
+from diptych.retrieval import Archive, Question
+from diptych.retrieval.catalogue import CACHE_FILE, CACHE_VERSION, COLUMNS
+from diptych.search import SearchIndex, save_arrays
+from tests.retrieval.making import make_record, write_archive
+
+
+@pytest.fixture
+def path(tmp_path: Path, network: FeatureDecomposingNetwork) -> Iterator[Path]:
+    path = write_archive(tmp_path / "A", network, [make_record(number) for number in range(5)])
+    yield path
+    path.chmod(0o700)
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by one each time a catalogue is built instead of read from the cache."""
+    counted: list[str] = []
+    build = SearchIndex.build
+
+    def counting(**arrays: object) -> object:
+        counted.append("built")
+        return build(**arrays)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SearchIndex, "build", counting)
+    return counted
+
+
+def answer(path: Path, network: FeatureDecomposingNetwork) -> list[tuple[str, int, float]]:
+    archive = Archive.open(path, model=network)
+    matches = archive.query(archive.stored("V00", z_index=5), Question(group="volume")).matches
+    return [(match.volume.volume_key, match.z_index, match.distance) for match in matches]
+
+
+def test_a_second_opening_reads_the_cache_and_answers_alike(
+    path: Path, network: FeatureDecomposingNetwork, builds: list[str]
+) -> None:
+    assert answer(path, network) == answer(path, network)
+    assert builds == ["built"]
+
+
+def _cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def _flip_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def _replace_by_nonsense(file: Path) -> None:
+    file.write_bytes(b"DIPTYCH1" + os.urandom(500))
+
+
+@pytest.mark.parametrize("harm", [_cut_short, _flip_a_byte, _replace_by_nonsense])
+def test_a_damaged_cache_is_built_anew(
+    path: Path, network: FeatureDecomposingNetwork, builds: list[str], harm: Callable[[Path], None]
+) -> None:
+    expected = answer(path, network)
+    harm(path / "cache" / CACHE_FILE)
+    assert answer(path, network) == expected
+    assert builds == ["built", "built"]
+
+
+def test_a_cache_of_other_volumes_is_not_believed(
+    path: Path, network: FeatureDecomposingNetwork, tmp_path: Path
+) -> None:
+    """Right key, whole file, wrong content: it must at least fit the archive's volumes."""
+    other = Archive.open(write_archive(tmp_path / "B", network, [make_record(9)]), model=network)
+    expected = answer(path, network)
+    columns = {name: getattr(other.catalogue, name) for name in COLUMNS}
+    key = f"catalogue {CACHE_VERSION} of {Archive.open(path, model=network).catalogue.version}"
+    catalogue_module.save_arrays(path / "cache" / CACHE_FILE, {**other.catalogue.index.arrays(), **columns}, key=key)
+    assert answer(path, network) == expected
+
+
+def test_a_changed_archive_is_noticed(path: Path, network: FeatureDecomposingNetwork) -> None:
+    archive = Archive.open(path, model=network)
+    with ArchiveWriter.open(path) as writer:
+        writer.remove("V03")
+    assert "V03" in [info.volume_key for info in archive.catalogue.volumes]
+    assert "V03" not in [info.volume_key for info in archive.refreshed().catalogue.volumes]
+
+
+def test_nothing_changed_nothing_reopened(path: Path, network: FeatureDecomposingNetwork) -> None:
+    archive = Archive.open(path, model=network)
+    assert archive.refreshed() is archive
+
+
+def test_a_removal_during_opening_leaves_no_cache_behind(
+    path: Path, network: FeatureDecomposingNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_late(*arguments: object, **options: object) -> bool:
+        with ArchiveWriter.open(path) as writer:
+            writer.remove("V04")
+            writer.compact()
+            writer.cache_folder.mkdir()
+        return save_arrays(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("diptych.retrieval.catalogue.save_arrays", save_late)
+    Archive.open(path, model=network)
+    assert not (path / "cache" / CACHE_FILE).exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_archive_is_searched_without_a_cache(path: Path, network: FeatureDecomposingNetwork) -> None:
+    path.chmod(0o500)
+    assert len(answer(path, network)) == 3
+
+
+def test_no_room_for_a_cache_is_no_error(path: Path, network: FeatureDecomposingNetwork) -> None:
+    (path / "cache").write_text("a file where the folder should be")
+    assert len(answer(path, network)) == 3
+
+
+def test_a_damaged_volume_is_left_out_and_named(path: Path, network: FeatureDecomposingNetwork) -> None:
+    answer(path, network)
+    with closing(sqlite3.connect(path / "archive.sqlite")) as database, database:
+        database.execute("UPDATE volumes SET age = age + 1 WHERE volume_key = 'V02'")
+    archive = Archive.open(path, model=network)
+    assert archive.refreshed() is archive
+    assert "V02" in archive.problems[0]
+    assert "V02" not in [key for key, _, _ in answer(path, network)]
+
+
+def test_an_empty_archive_says_how_to_fill_it(tmp_path: Path, network: FeatureDecomposingNetwork) -> None:
+    with pytest.raises(ArchiveError, match="holds no volume; add some with 'diptych index'"):
+        Archive.open(write_archive(tmp_path / "empty", network, []), model=network)
+
+
+def test_quiet_ids_are_the_commonest_of_lesion_free_slices(path: Path, network: FeatureDecomposingNetwork) -> None:
+    archive = Archive.open(path, model=network)
+    codes = archive.store.codes()
+    free = codes.abnormal_ids[codes.lesion_area == 0]
+    expected = [np.bincount(column).argmax() for column in free.T]
+    assert archive.catalogue.quiet_ids.reshape(-1).tolist() == expected
