@@ -175,6 +175,7 @@ class Trainer:
         if self.workers.is_main:
             network = self.learner.network
             figures = validate(network, self.data.validation, device=self.workers.device)
+            self.guard.check(self.step, {"score": figures["score"]})
             self.journal.log_validation({"step": self.step, "seconds": self.plan.seconds, **figures})
             self._draw()
             is_best = not self.best or figures["score"] > self.best["figures"]["score"]
@@ -261,15 +262,15 @@ class _Interruption:
 def _repeatable(threads: int) -> Iterator[None]:
     """Fixed threads, and deterministic algorithms where torch has them; leaves torch as it was."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")  # unlike use_deterministic_algorithms, imports no compiler
     deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it only costs time
     try:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_deterministic_debug_mode(before[1])
 
 
 def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:

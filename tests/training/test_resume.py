@@ -1,0 +1,174 @@
+"""Runs that are killed, interrupted or cut short go on with the very same bits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from diptych.errors import TrainingError, UsageError
+from diptych.model.export import load_model
+from diptych.slices import SliceStore
+from diptych.training import Length, TrainingOptions, train
+from diptych.training.run import only_writer
+from tests.training.tiny import SETTINGS, tiny_store
+
+STEPS = 16
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> SliceStore:
+    return tiny_store(tmp_path_factory.mktemp("resume") / "store")
+
+
+def request_for(store: SliceStore, out: Path, *, steps: int = STEPS) -> TrainingOptions:
+    return TrainingOptions(
+        out=out,
+        stores=(store.path,),
+        preset="cpu-8x8",
+        overrides=SETTINGS,
+        length=Length(steps=steps),
+        threads=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def straight(store: SliceStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    train(request_for(store, out))
+    return out
+
+
+def last_tensors(run: Path) -> bytes:
+    return (max(run.glob("checkpoints/step-*")) / "tensors.safetensors").read_bytes()
+
+
+def start_command(store: SliceStore, out: Path, *, steps: int = STEPS) -> subprocess.Popen[str]:
+    changes = [word for setting in SETTINGS for word in ("--set", setting)]
+    command = ["train", store.path, "--preset", "cpu-8x8", "--out", out, "--steps", steps, "--threads", 1, *changes]
+    return subprocess.Popen(
+        [sys.executable, "-m", "diptych", *map(str, command)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not happened() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert process.poll() is None, process.communicate()
+
+
+def rows(run: Path, table: str = "log.csv") -> list[dict[str, str]]:
+    path = run / table
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+
+
+def test_killed_and_resumed_gives_the_same_bits(store: SliceStore, straight: Path, tmp_path: Path) -> None:
+    out, fatal_step = tmp_path / "run", random.Random(os.getpid()).randint(4, STEPS - 4)
+    process = start_command(store, out)
+    wait_for(lambda: len(rows(out)) >= fatal_step, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    train(TrainingOptions(out=out, resume=True))
+    assert last_tensors(out) == last_tensors(straight)
+    assert [row["loss"] for row in rows(out)] == [row["loss"] for row in rows(straight)]
+
+
+def test_interrupt_saves_after_the_step(store: SliceStore, tmp_path: Path) -> None:
+    options = request_for(store, tmp_path / "run")
+
+    def interrupt(done: int, total: int, note: str = "") -> None:
+        if done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(options, progress=interrupt)
+    assert max(options.out.glob("checkpoints/step-*")).name == "step-00000003"
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_interrupted_command_exits_with_130(store: SliceStore, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start_command(store, out, steps=100_000)
+    wait_for(lambda: len(rows(out)) >= 3, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert max(out.glob("checkpoints/step-*")).name == f"step-{int(rows(out)[-1]['step']):08d}"
+
+
+def test_failure_while_saving_keeps_the_run(
+    store: SliceStore, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = request_for(store, tmp_path / "run")
+    replace_in_place = os.replace
+
+    def full_disk(source: Path, target: Path) -> None:
+        if Path(target).name == "step-00000010":
+            raise OSError(28, "No space left on device")
+        replace_in_place(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            train(options)
+    train(replace(options, resume=True))
+    assert last_tensors(options.out) == last_tensors(straight)
+
+
+def test_resuming_a_finished_run_changes_nothing(straight: Path) -> None:
+    before = last_tensors(straight)
+    train(TrainingOptions(out=straight, resume=True))
+    assert last_tensors(straight) == before
+
+
+def test_run_leaves_what_it_promises(straight: Path) -> None:
+    report = json.loads((straight / "report.json").read_text())
+    validations = rows(straight, "validation.csv")
+    best = max(validations, key=lambda row: float(row["score"]))
+    assert report["best"]["step"] == int(best["step"])
+    assert load_model(straight / "model").config.image_size == (48, 32)
+    assert len(list((straight / "pictures").glob("*.png"))) == len(validations)
+
+
+def test_losses_fall(straight: Path) -> None:
+    losses = [float(row["reconstruction"]) for row in rows(straight)]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_two_writers_are_not_allowed(store: SliceStore, tmp_path: Path) -> None:
+    options = replace(request_for(store, tmp_path / "run"), resume=True)
+    with only_writer(options.out), pytest.raises(UsageError, match="another process is training here"):
+        train(options)
+
+
+def test_broken_numbers_stop_with_advice(store: SliceStore, tmp_path: Path) -> None:
+    options = request_for(store, tmp_path / "run", steps=5)
+    options = replace(options, overrides=(*SETTINGS, "learning_rate=1e30", "warmup_steps=0", "clip_norm=0"))
+    with pytest.raises(TrainingError, match="is not a finite number"):
+        train(options)
+
+
+def test_minutes_bound_a_run(store: SliceStore, tmp_path: Path) -> None:
+    options = replace(request_for(store, tmp_path / "run"), length=Length(minutes=0.05))
+    report = train(options)
+    assert 0 < report["seconds"] < 30
+    saved = load_file(max(options.out.glob("checkpoints/step-*")) / "tensors.safetensors")
+    assert "critic_optimizer/0.exp_avg" in saved
