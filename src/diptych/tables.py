@@ -73,6 +73,8 @@ class Tables:
 def cosine(dots: ArrayLike, query_norm: ArrayLike, slice_norm: ArrayLike) -> NDArray[np.float64]:
     """Cosine from a dot product and two squared norms; 1 when both vectors are zero, 0 when one is.
 
+    Rounded to 2⁻⁴⁰, so that angles which are equal by arithmetic are equal here, and order by cosine is order by angle.
+
     >>> cosine([4, 0, 0], [4, 0, 0], [4, 9, 0]).tolist()
     [1.0, 0.0, 1.0]
     """
@@ -81,7 +83,7 @@ def cosine(dots: ArrayLike, query_norm: ArrayLike, slice_norm: ArrayLike) -> NDA
     both_zero = np.asarray(query == 0) & np.asarray(np.asarray(slice_norm) == 0)
     length = np.sqrt(np.maximum(product, 1).astype(np.float64))
     value = np.clip(np.where(product > 0, np.asarray(dots) / length, 0.0), -1.0, 1.0)
-    return np.where(both_zero, 1.0, value)
+    return np.where(both_zero, 1.0, np.rint(value * 2.0**40) / 2.0**40)
 
 
 def panel_tables(

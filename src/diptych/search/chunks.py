@@ -10,7 +10,7 @@ ones where coarse ones survive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,16 @@ class Chunks:
     """`[G, P]`, one bit per group that occurs in the run."""
     coarse_starts: NDArray[np.int32]
     """First slice of each run, and N at the end, `[G + 1]`."""
+    coarse_volumes: NDArray[np.int32]
+    """Volume of each run, `[G]`."""
     fine: NDArray[np.uint8]
     fine_starts: NDArray[np.int32]
+    fine_volumes: NDArray[np.int32]
 
     @property
     def nbytes(self) -> int:
         """Bytes that grow with the archive."""
-        return self.coarse.nbytes + self.coarse_starts.nbytes + self.fine.nbytes + self.fine_starts.nbytes
+        return sum(int(getattr(self, field.name).nbytes) for field in fields(self) if field.name != "groups")
 
 
 def group_codes(ids: NDArray[np.integer], table: DistanceTable, *, rounds: int = 6) -> NDArray[np.uint8]:
@@ -83,6 +86,8 @@ def mark_chunks(ids: NDArray[np.integer], volume_starts: NDArray[np.int64], grou
         marks[name] = np.zeros((len(starts) - 1, ids.shape[1]), dtype=np.uint8)
         _mark(ids, groups, starts, marks[name])
         marks[f"{name}_starts"] = starts
+        volumes = np.searchsorted(volume_starts, starts[:-1], side="right") - 1
+        marks[f"{name}_volumes"] = volumes.astype(np.int32)
     return Chunks(groups, **marks)
 
 

@@ -21,8 +21,8 @@ __all__ = ["Ids", "PanelCodes", "pack"]
 
 Ids = NDArray[np.uint8] | NDArray[np.uint16]
 
-RARE_PER_SLICE = 4.0
-"""More rare cells than this per slice, on average, and two bytes per cell are the better bargain."""
+RARE_SHARE = 1 / 16
+"""A larger share of rare cells than this, and two bytes per cell are the better bargain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def pack(ids: NDArray[np.integer], *, codes: int, byte_codes: int = 256) -> Pane
     kept = np.where(used > byte_codes, byte_codes - 1, used)
     common = np.take_along_axis(counts, by_frequency, axis=1).cumsum(axis=1)
     n_common = np.where(kept > 0, np.take_along_axis(common, np.maximum(kept - 1, 0)[:, None], axis=1)[:, 0], 0)
-    if ids.size - int(n_common.sum()) > RARE_PER_SLICE * len(ids):
+    if ids.size - int(n_common.sum()) > RARE_SHARE * ids.size:
         kept = used
     return _pack(ids, by_frequency, used, kept)
 

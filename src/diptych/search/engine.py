@@ -19,7 +19,7 @@ from diptych.search.lookup import LookUp, Pool
 from diptych.search.prune import choose_levels, pruned_scan
 from diptych.search.query import Match, Query
 from diptych.search.scan import Selection, plain_scan, rank
-from diptych.search.score import Keys, Norms, Score, SliceNorms, Term
+from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, expand
 from diptych.search.spread import distance_spread
 from diptych.tables import DistanceTable, Tables
 
@@ -97,7 +97,7 @@ class SearchEngine:
         slices = None if where.slices is None else _sized(where.slices, len(index), "allowed slices")
         if where.lesion_free:
             slices = index.lesion_free if slices is None else slices & index.lesion_free
-        groups = index.patient_of_volume if query.group == "patient" else np.arange(index.volumes)
+        groups = index.patient_of_volume if query.group == "patient" else None
         return Selection(starts, stops, np.flatnonzero(volumes).astype(np.int64), slices, groups, query.top)
 
     def table(self, query: Query, panel: str) -> DistanceTable:
@@ -161,6 +161,8 @@ class SearchEngine:
     def _matches(self, query: Query, score: Score, selection: Selection, keys: Keys) -> list[Match]:
         """Rank the volumes, find the best slice of each, and explain it."""
         order = rank(keys, np.arange(len(keys)), selection.groups, selection.top, score.nothing)
+        if not order:
+            return []
         volumes = np.array(order, dtype=np.int64)
         slices = _best_slices(score, selection, volumes, self.pool)
         terms = {
@@ -173,14 +175,13 @@ class SearchEngine:
 
 def _best_slices(score: Score, selection: Selection, volumes: NDArray[np.int64], pool: Pool) -> NDArray[np.int64]:
     """The first slice with the smallest key in each volume."""
-    best = []
-    for volume in volumes:
-        start, stop = selection.starts[volume : volume + 1], selection.stops[volume : volume + 1]
-        keys = score.keys(start, stop, pool)
-        if selection.slices is not None:
-            keys[~selection.slices[start[0] : stop[0]]] = score.nothing
-        best.append(int(start[0]) + int(np.argmin(keys)))
-    return np.array(best, dtype=np.int64)
+    starts, stops = selection.starts[volumes], selection.stops[volumes]
+    keys = score.keys(starts, stops, pool)
+    if selection.slices is not None:
+        keys[~selection.slices[expand(starts, stops)]] = score.nothing
+    ends = np.cumsum(stops - starts)
+    parts = np.split(keys, ends[:-1])
+    return np.array([start + np.argmin(part) for start, part in zip(starts, parts, strict=True)], dtype=np.int64)
 
 
 def _sized(mask: NDArray[np.bool_], size: int, what: str) -> NDArray[np.bool_]:

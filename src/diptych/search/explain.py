@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.index import PANELS, SearchIndex
+from diptych.search.index import SearchIndex
 from diptych.search.query import Match, PanelMatch
 from diptych.search.score import Score, Term
 
@@ -30,57 +30,53 @@ def explain(
     slices: NDArray[np.int64],
 ) -> list[Match]:
     """Matches for the best slices of the best volumes, in their order."""
-    panels: dict[str, list[PanelMatch | None]] = {panel: [None] * len(slices) for panel in PANELS}
-    for panel, term in terms.items():
-        if term is not None:
-            panels[panel] = list(_compare(term, index, slices))
+    nothing: list[PanelMatch | None] = [None] * len(slices)
+    panels = {panel: nothing if term is None else _compare(term, index, slices) for panel, term in terms.items()}
     matches = []
     for place, (volume, found) in enumerate(zip(volumes.tolist(), slices.tolist(), strict=True)):
-        compared = [(term.factor, panels[term.panel][place]) for term in score.terms]
-        distance = sum(factor * one.distance for factor, one in compared if one is not None)
-        contributions = np.sum([factor * one.contributions for factor, one in compared if one is not None], axis=0)
+        normal, abnormal = panels["normal"][place], panels["abnormal"][place]
+        distance, contributions = 0.0, np.zeros(index.grid)
+        for term in score.terms:
+            one = normal if term.panel == "normal" else abnormal
+            assert one is not None
+            distance += term.factor * one.distance
+            contributions += term.factor * one.contributions
         patient = int(index.patient_of_volume[volume])
-        matches.append(
-            Match(
-                found,
-                volume,
-                patient,
-                float(distance),
-                contributions,
-                panels["normal"][place],
-                panels["abnormal"][place],
-            )
-        )
+        matches.append(Match(found, volume, patient, distance, contributions, normal, abnormal))
     return matches
 
 
-def _compare(term: Term, index: SearchIndex, slices: NDArray[np.int64]) -> list[PanelMatch]:
-    compared = []
-    for ids in index.codes[term.panel].ids(slices):
-        distance, cells = parts(term, ids)
-        compared.append(PanelMatch(distance, cells.reshape(index.grid)))
-    return compared
+def _compare(term: Term, index: SearchIndex, slices: NDArray[np.int64]) -> list[PanelMatch | None]:
+    distances, cells = parts(term, index.codes[term.panel].ids(slices))
+    grids = cells.reshape(-1, *index.grid)
+    return [PanelMatch(distance, grid) for distance, grid in zip(distances.tolist(), grids, strict=True)]
 
 
-def parts(term: Term, ids: NDArray[np.integer]) -> tuple[float, NDArray[np.float64]]:
-    """Distance from the query to the ids `[P]` of one slice, and each cell's part of it."""
-    cells = np.arange(len(ids))
-    entries = term.look_up.entries[cells, ids].astype(np.float64)
-    if term.norms is None:
-        distance = float(term.table.distance(entries.sum()))
-        scale = term.table.unit / distance if term.table.kind == "root" and distance else term.table.unit
-        return distance, entries * scale
-    lengths = term.norms.look_up.entries[cells, ids].astype(np.float64)
-    distance = float(term.table.distance(-entries.sum(), term.norms.query, lengths.sum()))
-    chord = _chord(term, entries, lengths)
-    return distance, chord * (distance / chord.sum() if chord.sum() > 0 else 0.0)
+def parts(term: Term, ids: NDArray[np.integer]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Distances from the query to slices with the ids `[n, P]`, and each cell's part of them, `[n, P]`."""
+    cells = np.arange(ids.shape[1])
+    entries = term.look_up.entries[cells, ids].astype(np.int64)
+    if term.norms is not None:
+        lengths = term.norms.look_up.entries[cells, ids].astype(np.int64)
+        distances = term.table.distance(-entries.sum(axis=1), term.norms.query, lengths.sum(axis=1))
+        return distances, _shared(distances, _chords(term.norms.query_cells, lengths, entries))
+    distances = term.table.distance(entries.sum(axis=1))
+    if term.table.kind == "root":
+        return distances, _shared(distances, entries.astype(np.float64))
+    return distances, entries * term.table.unit
 
 
-def _chord(term: Term, negated: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each cell's part of the squared chord between the two unit vectors; a zero vector stays zero."""
-    assert term.norms is not None
-    query, found = float(term.norms.query), float(lengths.sum())
-    own = term.norms.query_cells / query if query else np.zeros_like(lengths)
-    other = lengths / found if found else np.zeros_like(lengths)
-    cross = negated / np.sqrt(query * found) if query and found else np.zeros_like(lengths)
-    return np.maximum(own + other + 2 * cross, 0.0)
+def _shared(distances: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Hand each row's distance out to its cells in proportion to their weights."""
+    totals = weights.sum(axis=1)
+    rates: NDArray[np.float64] = distances / np.where(totals > 0, totals, 1.0)
+    return weights * rates[:, None]
+
+
+def _chords(query: NDArray[np.int64], slices: NDArray[np.int64], negated: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Each cell's part of the squared chord between two unit vectors; a zero vector stays zero."""
+    own, other = float(query.sum()), slices.sum(axis=1, keepdims=True).astype(np.float64)
+    product = np.sqrt(own * other)
+    cross = np.divide(2.0 * negated, product, out=np.zeros(slices.shape), where=product > 0)
+    chords = query / (own or 1.0) + slices / np.where(other > 0, other, 1.0) + cross
+    return np.asarray(np.maximum(chords, 0.0))

@@ -91,7 +91,7 @@ class SearchIndex:
         }
         for panel in PANELS:
             for part in (self.codes[panel], self.chunks[panel]):
-                named |= {f"{panel}.{name}": value for name, value in vars(part).items()}
+                named |= {f"{panel}.{field.name}": getattr(part, field.name) for field in fields(part)}
         return named
 
     @classmethod

@@ -79,10 +79,12 @@ def range_minima(
                 total = row_sum(ids, first, width, table, np.uint64(BYTE_STRIDE))
             else:
                 total = row_sum(ids, first, width, table, step)
-            while rare < len(rare_slice) and rare_slice[rare] == row:
-                total += excess[rare_cell[rare], rare_code[rare]]
-                rare += 1
-            best = min(best, total)
+            if total < best:  # before what rare cells add, so that most rows need not look for them
+                while rare < len(rare_slice) and rare_slice[rare] <= row:
+                    if rare_slice[rare] == row:
+                        total += excess[rare_cell[rare], rare_code[rare]]
+                    rare += 1
+                best = min(best, total)
         minima[r] = best
 
 
@@ -156,6 +158,7 @@ def batch_minima(
     """
     width = np.uint64(cells)
     sums = np.zeros(QUERIES_PER_BATCH, np.int32)
+    total = np.zeros(QUERIES_PER_BATCH, np.int32)
     best = np.zeros(QUERIES_PER_BATCH, np.int32)
     fresh, stale = np.zeros(cells + 1, np.uint64), np.zeros(cells + 1, np.uint64)
     for r in range(len(starts)):
@@ -176,14 +179,12 @@ def batch_minima(
                     stale[changed] = p * np.uint64(places) + np.uint64(ids[first + p - width])
                     changed += np.uint64(ids[first + p] != ids[first + p - width])
                 update_sums(sums, tables, fresh, stale, changed)
-            if rare < len(rare_slice) and rare_slice[rare] == row:
-                total = sums.copy()
-                while rare < len(rare_slice) and rare_slice[rare] == row:
-                    total += excess[rare_cell[rare], rare_code[rare]]
-                    rare += 1
+            total[:] = sums
+            while rare < len(rare_slice) and rare_slice[rare] == row:
+                entries = excess[rare_cell[rare], rare_code[rare]]
                 for q in range(QUERIES_PER_BATCH):
-                    best[q] = min(best[q], total[q])
-            else:
-                for q in range(QUERIES_PER_BATCH):
-                    best[q] = min(best[q], sums[q])
+                    total[q] += entries[q]
+                rare += 1
+            for q in range(QUERIES_PER_BATCH):
+                best[q] = min(best[q], total[q])
         minima[r] = best

@@ -39,16 +39,16 @@ class Runs:
     starts: NDArray[np.int32]
     """First slice of every run of the level, and N at the end."""
     chosen: Ints
-    volumes: NDArray[np.int64]
+    volumes: Ints
     """Volume of each chosen run."""
 
     @classmethod
-    def of(cls, score: Score, level: str, slice_starts: Ints, slice_stops: Ints, selection: Selection) -> Runs:
+    def of(cls, score: Score, level: str, slice_starts: Ints, slice_stops: Ints) -> Runs:
         """The runs of a level within ranges of slices that begin and end with runs."""
-        starts = getattr(score.terms[0].look_up.chunks, f"{level}_starts")
+        chunks = score.terms[0].look_up.chunks
+        starts = getattr(chunks, f"{level}_starts")
         chosen = expand(np.searchsorted(starts, slice_starts), np.searchsorted(starts, slice_stops))
-        volumes = np.searchsorted(selection.starts, starts[chosen], side="right").astype(np.int64) - 1
-        return cls(level, starts, chosen, volumes)
+        return cls(level, starts, chosen, getattr(chunks, f"{level}_volumes")[chosen])
 
     @property
     def ranges(self) -> tuple[Ints, Ints]:
@@ -66,7 +66,7 @@ class Limit:
     key: float
     volume: int
 
-    def admits(self, bounds: Keys, volumes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def admits(self, bounds: Keys, volumes: Ints) -> NDArray[np.bool_]:
         return np.asarray((bounds < self.key) | ((bounds == self.key) & (volumes <= self.volume)))
 
 
@@ -76,7 +76,7 @@ def pruned_scan(score: Score, selection: Selection, levels: tuple[str, ...], poo
     slices: tuple[Ints, Ints] = selection.starts[selection.volumes], selection.stops[selection.volumes]
     limit = Limit(score.nothing, len(best))
     for level in levels:
-        runs = Runs.of(score, level, *slices, selection)
+        runs = Runs.of(score, level, *slices)
         bounds = score.bounds(level, runs.chosen, pool)
         limit = min(limit, find_limit(score, runs, bounds, selection, pool), key=lambda one: (one.key, one.volume))
         runs = runs.keep(limit.admits(bounds, runs.volumes))
@@ -114,7 +114,7 @@ def choose_levels(score: Score, selection: Selection, pool: Pool) -> tuple[str, 
     sample = Selection(selection.starts, selection.stops, sampled, selection.slices, selection.groups, top=1)
     shares = {}
     for level in LENGTHS:
-        runs = Runs.of(score, level, *ranges, sample)
+        runs = Runs.of(score, level, *ranges)
         bounds = score.bounds(level, runs.chosen, pool)
         limit = find_limit(score, runs, bounds, sample, pool)
         shares[level] = float(np.mean(limit.admits(bounds, runs.volumes)))

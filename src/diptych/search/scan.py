@@ -16,6 +16,9 @@ from diptych.search.score import Keys, Score
 __all__ = ["Selection", "plain_scan", "rank"]
 
 
+Ints = NDArray[np.integer]
+
+
 @dataclass(frozen=True, eq=False)
 class Selection:
     """Which volumes and slices take part, and how matches are grouped."""
@@ -28,8 +31,8 @@ class Selection:
     """Volumes that take part, ascending; none of them empty."""
     slices: NDArray[np.bool_] | None
     """Slices that may be found, `[N]`, or all of them."""
-    groups: NDArray[np.int64]
-    """Of each group of volumes, `[V]`, only the best is wanted: patients, or the volumes themselves."""
+    groups: NDArray[np.int64] | None
+    """Patient of each volume, `[V]`, when only the best volume of each patient is wanted."""
     top: int
 
 
@@ -41,14 +44,13 @@ def plain_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
     return best
 
 
-def rank(keys: Keys, volumes: NDArray[np.int64], groups: NDArray[np.int64], top: int, nothing: float) -> list[int]:
+def rank(keys: Keys, volumes: Ints, groups: NDArray[np.int64] | None, top: int, nothing: float) -> list[int]:
     """Places of the best `top` keys, one per group, by key and then by volume; volumes ascend."""
     candidates = np.flatnonzero(keys < nothing)
-    grouped = len(np.unique(groups[volumes])) < len(volumes)
-    if not grouped and len(candidates) > 4 * top:
+    if groups is None and len(candidates) > 4 * top:
         candidates = candidates[keys[candidates] <= np.partition(keys[candidates], top - 1)[top - 1]]
     order = candidates[np.argsort(keys[candidates], kind="stable")]
-    if grouped:
+    if groups is not None:
         _, first = np.unique(groups[volumes[order]], return_index=True)
         order = order[np.sort(first)]
     return [int(place) for place in order[:top]]
