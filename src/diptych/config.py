@@ -44,8 +44,8 @@ class ModelConfig:
     """Whether the predicted background probability is part of the image decoder's condition."""
     codebook_start: Literal["kmeans", "normal"] = "kmeans"
     """How codebooks begin: centres of the first encoded batches, or draws from N(0, 1)."""
-    expire_below: float = 0.02
-    """Replace a code used less than this share of an even spread; 0 never replaces any."""
+    expire_after: int = 30
+    """Replace a code that nothing chose in this many updates; 0 never replaces any."""
     ema_decay: float = 0.99
     """Decay of the moving averages that train the codebooks."""
     ema_epsilon: float = 1e-5
@@ -194,7 +194,7 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             output_gain=1.0,
             condition_on_background=True,
             codebook_start="normal",
-            expire_below=0.0,
+            expire_after=0,
         ),
         losses=LossConfig(
             regulariser_weight=weight if matching else 0.0,

@@ -45,10 +45,10 @@ def test_nodm_presets_train_no_critic() -> None:
 
 def test_paper_presets_know_nothing_of_our_inventions() -> None:
     model = get_preset("paper-8x8").model
-    assert (model.spade_norm, model.codebook_start, model.expire_below, model.anatomy_classes) == (
+    assert (model.spade_norm, model.codebook_start, model.expire_after, model.anatomy_classes) == (
         "batch",
         "normal",
-        0.0,
+        0,
         0,
     )
 

@@ -17,7 +17,7 @@ from diptych.model import VectorQuantizer
 from diptych.model.kmeans import kmeans
 from tests.model.tiny import TINY
 
-PLAIN = replace(TINY, codebook_start="normal", expire_below=0.0)
+PLAIN = replace(TINY, codebook_start="normal", expire_after=0)
 
 
 def a_quantizer(*, plain: bool = True) -> VectorQuantizer:
@@ -109,13 +109,22 @@ def test_evaluation_leaves_the_codebook_alone() -> None:
 def test_dead_codes_come_back_to_life_with_fresh_averages() -> None:
     quantizer = a_quantizer(plain=False)
     quantizer.counts.fill_(1.0)
-    quantizer.counts[5] = 0.0
+    quantizer.idle[5] = quantizer.config.expire_after - 1
     quantizer.codebook[5] = quantizer.sums[5] = 1e6
     grid = a_grid()
     quantizer(grid)
     quantizer.update()
     assert (grid.permute(0, 2, 3, 1).reshape(-1, 8) == quantizer.codebook[5]).all(dim=1).any()
     torch.testing.assert_close(quantizer.sums[5] / quantizer.counts[5], quantizer.codebook[5])
+
+
+def test_a_code_in_use_is_never_replaced() -> None:
+    quantizer = a_quantizer(plain=False)
+    quantizer.idle.fill_(quantizer.config.expire_after - 1)
+    grid = a_grid()
+    used = quantizer(grid).ids.unique()
+    quantizer.update()
+    assert not quantizer.idle[used].any()
 
 
 def test_the_plain_variant_lets_codes_die() -> None:

@@ -56,6 +56,7 @@ class VectorQuantizer(nn.Module):
     codebook: Tensor
     counts: Tensor
     sums: Tensor
+    idle: Tensor
     updates: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
@@ -65,6 +66,7 @@ class VectorQuantizer(nn.Module):
         self.register_buffer("codebook", codebook)
         self.register_buffer("counts", torch.zeros(config.codebook_size))
         self.register_buffer("sums", codebook.clone())
+        self.register_buffer("idle", torch.zeros(config.codebook_size, dtype=torch.int64))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._seen: list[tuple[Tensor, Tensor]] = []
 
@@ -107,11 +109,13 @@ class VectorQuantizer(nn.Module):
         ids = torch.cat([ids for _, ids in self._seen])  # [N]
         self._seen.clear()
         decay = self.config.ema_decay
-        self.counts.lerp_(_all_reduce(torch.bincount(ids, minlength=len(self.counts)).float()), 1 - decay)
+        chosen = _all_reduce(torch.bincount(ids, minlength=len(self.counts)).float())
+        self.idle.add_(1).masked_fill_(chosen > 0, 0)
+        self.counts.lerp_(chosen, 1 - decay)
         self.sums.lerp_(_all_reduce(torch.zeros_like(self.sums).index_add_(0, ids, rows)), 1 - decay)
         self.codebook.copy_(self.sums / self._smoothed_counts().unsqueeze(1))
         self.updates += 1
-        if self.config.expire_below > 0:
+        if self.config.expire_after > 0:
             self._replace_dead(rows)
 
     def forget(self) -> None:
@@ -132,15 +136,20 @@ class VectorQuantizer(nn.Module):
         return (self.counts + epsilon) / (total + len(self.counts) * epsilon) * total
 
     def _replace_dead(self, rows: Tensor) -> None:
-        """Put random recent vectors in place of dead codes and reset their averages, alike on every process."""
+        """Put random recent vectors in place of dead codes and reset their averages, alike on every process.
+
+        Dead is told by idle updates, not by moving counts: those take hundreds of updates to fade, and the codes of
+        the k-means start die together within thirty, when the encoder begins to learn.
+        """
         even_share = self.counts.sum() / len(self.counts)
-        dead = (self.counts < self.config.expire_below * even_share).nonzero().flatten()
+        dead = (self.idle >= self.config.expire_after).nonzero().flatten()
         if len(dead) == 0:
             return
         rows = _gather_rows(rows)
         generator = torch.Generator().manual_seed(int(self.updates))
         chosen = rows[torch.randint(len(rows), (len(dead),), generator=generator).to(rows.device)]
         self.codebook[dead] = chosen
+        self.idle[dead] = 0
         self.counts[dead] = even_share
         self.sums[dead] = chosen * even_share
 
