@@ -135,6 +135,12 @@ def test_resume_with_other_settings_is_refused(begun: TrainingOptions) -> None:
     assert "preset.training.seed was 0 and is now 5" in refused(begun, seed=5)
 
 
+def test_resume_of_another_version_is_refused(begun: TrainingOptions) -> None:
+    path = begun.out / "config.json"
+    path.write_text(path.read_text().replace("ema_decay", "ema_memory"))
+    assert "not a run of this version of Diptych" in refused(begun)
+
+
 def test_resume_with_other_data_is_refused(begun: TrainingOptions, tmp_path: Path) -> None:
     other = tiny_store(tmp_path / "other", first_seed=100)
     assert "not those the run began with" in refused(begun, stores=(other.path,))

@@ -56,4 +56,4 @@ def make_examples(
 
 
 def _short(key: str) -> str:
-    return key if len(key) <= 18 else f"…{key[-17:]}"
+    return key if len(key) <= 22 else f"...{key[-19:]}"

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from diptych.config import LossConfig, ModelConfig, Preset, TrainingConfig, get_preset
-from diptych.errors import InputError, UsageError
+from diptych.errors import InputError, ModelError, UsageError
 from diptych.training.schedule import Length
 
 __all__ = ["PRECISIONS", "RunConfig", "TrainingOptions", "chosen_preset", "override", "require_same", "stored_config"]
@@ -109,8 +109,10 @@ def stored_config(options: TrainingOptions) -> RunConfig | None:
         return None
     try:
         return RunConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the config of a run ({error}); start again with another --out") from error
+    except (OSError, ValueError, KeyError, TypeError, ModelError) as error:
+        raise InputError(
+            f"{path}: not a run of this version of Diptych ({error!r}); start again with another --out"
+        ) from error
 
 
 def chosen_preset(options: TrainingOptions, stored: RunConfig | None) -> Preset:

@@ -18,7 +18,7 @@ __all__ = ["Example", "draw_examples", "save_picture"]
 
 PANEL_HEIGHT = 176
 """Pixels of a panel from top to bottom."""
-MARGIN, HEADER, FOOTER, LABEL = 6, 24, 24, 132
+MARGIN, HEADER, FOOTER, LABEL = 6, 24, 24, 150
 LESION_COLOURS = {1: (230, 75, 53), 2: (77, 187, 213), 3: (255, 205, 60)}
 """NET red, ED blue, ET yellow: told apart by the colour-blind too."""
 BACKGROUND, INK = (18, 18, 20), (232, 232, 232)
