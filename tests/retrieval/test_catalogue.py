@@ -86,7 +86,7 @@ def test_a_cache_of_other_volumes_is_not_believed(
     expected = answer(path, network)
     columns = {name: getattr(other.catalogue, name) for name in COLUMNS}
     key = f"catalogue {CACHE_VERSION} of {Archive.open(path, model=network).catalogue.version}"
-    catalogue_module.save_arrays(path / "cache" / CACHE_FILE, {**other.catalogue.index.arrays(), **columns}, key=key)
+    save_arrays(path / "cache" / CACHE_FILE, {**other.catalogue.index.arrays(), **columns}, key=key)
     assert answer(path, network) == expected
 
 

@@ -10,7 +10,8 @@ Knows everything below it: volumes, slices, model, archive, search. Nothing abou
 
 from __future__ import annotations
 
-from diptych.retrieval.answers import Answer, Placement, SliceMatch
+from diptych.retrieval.answers import Answer, SliceMatch
+from diptych.retrieval.anywhere import PlacedLesion
 from diptych.retrieval.archive import Archive
 from diptych.retrieval.questions import Question
 from diptych.retrieval.regions import region_of_cells, region_of_mask, region_of_rectangle
@@ -20,7 +21,7 @@ __all__ = [
     "Answer",
     "Archive",
     "EncodedSlice",
-    "Placement",
+    "PlacedLesion",
     "Question",
     "SliceMatch",
     "compose",

@@ -14,24 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive import VolumeInfo
+from diptych.retrieval.anywhere import PlacedLesion
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.questions import Question
 from diptych.retrieval.subjects import EncodedSlice
 from diptych.search import Match, PanelMatch
 
-__all__ = ["Answer", "Placement", "SliceMatch", "named_matches"]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where the query's lesion was put before it was compared."""
-
-    rows: int = 0
-    """Cells that it was moved down."""
-    columns: int = 0
-    """Cells that it was moved towards the patient's left."""
-    mirrored: bool = False
-    """Whether it was taken to the other side of the head first."""
+__all__ = ["Answer", "SliceMatch", "named_matches"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +47,8 @@ class SliceMatch:
     """`[h, w]`."""
     abnormal_ids: NDArray[np.integer] = field(repr=False)
     """`[h, w]`."""
-    placement: Placement | None = None
-    """Where the lesion was looked for, in a search anywhere."""
+    placed: PlacedLesion | None = None
+    """The query as it was compared in a search anywhere, its lesion put in the best place."""
 
     def to_json(self) -> dict[str, Any]:
         panels = {"normal": self.normal, "abnormal": self.abnormal}
@@ -77,7 +66,9 @@ class SliceMatch:
                 f"{name}_contributions": None if panel is None else panel.contributions.tolist()
                 for name, panel in panels.items()
             },
-            "placement": None if self.placement is None else vars(self.placement),
+            "placed": None
+            if self.placed is None
+            else {name: getattr(self.placed, name) for name in ("rows", "columns", "mirrored")},
         }
 
 
@@ -92,7 +83,9 @@ class Answer:
     """The archive's version that was searched."""
 
 
-def named_matches(matches: Sequence[Match], catalogue: Catalogue) -> tuple[SliceMatch, ...]:
+def named_matches(
+    matches: Sequence[Match], catalogue: Catalogue, placed: Sequence[PlacedLesion] | None = None
+) -> tuple[SliceMatch, ...]:
     """Put names to the engine's matches."""
     slices = np.array([match.slice for match in matches], dtype=np.int64)
     normal, abnormal = (catalogue.index.codes[panel].ids(slices) for panel in ("normal", "abnormal"))
@@ -110,6 +103,7 @@ def named_matches(matches: Sequence[Match], catalogue: Catalogue) -> tuple[Slice
             abnormal=match.abnormal,
             normal_ids=normal[place].reshape(grid),
             abnormal_ids=abnormal[place].reshape(grid),
+            placed=None if placed is None else placed[place],
         )
         for place, match in enumerate(matches)
     )

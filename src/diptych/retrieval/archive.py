@@ -13,25 +13,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych import archive as archives
-from diptych.archive.encoding import NetworkEncoder
+from diptych.archive import VolumeInfo, VolumeRecord
+from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.retrieval.answers import Answer, named_matches
+from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
 from diptych.retrieval.decoding import decode_lesion
+from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
+from diptych.retrieval.histogram import HistogramSearch
 from diptych.retrieval.metrics import model_tables
-from diptych.retrieval.questions import Question, slice_query
+from diptych.retrieval.pixels import SlicePixels, stored_pixels
+from diptych.retrieval.questions import Question, slice_query, volume_query
 from diptych.retrieval.regions import touched_cells
 from diptych.retrieval.subjects import EncodedSlice, encode_slice, stored_slice
+from diptych.retrieval.volumes import VolumeMatch, VolumeSearch
 from diptych.search import SearchEngine
 from diptych.tables import Tables
-from diptych.volumes import Volume, find_patients, read_patient
+from diptych.volumes import Volume, find_patients, read_patient, subject_of
 
 __all__ = ["Archive"]
 
@@ -68,6 +75,14 @@ class Archive:
     def engine(self) -> SearchEngine:
         return SearchEngine(self.catalogue.index, self.tables, threads=self.threads)
 
+    @cached_property
+    def histograms(self) -> HistogramSearch:
+        return HistogramSearch(self.engine)
+
+    @cached_property
+    def volume_search(self) -> VolumeSearch:
+        return VolumeSearch(self.engine, self.catalogue.volumes)
+
     @property
     def problems(self) -> tuple[str, ...]:
         """Damaged volumes that no answer contains; show them with every answer."""
@@ -87,9 +102,75 @@ class Archive:
 
     def query(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
         """The slices that are most like this one: the best of each patient, nearest first."""
-        query = slice_query(question, subject, self.catalogue, region=self._region(subject, question))
-        matches = named_matches(self.engine.search(query), self.catalogue)
+        if question.anywhere in (None, "histogram"):
+            query = slice_query(question, subject, self.catalogue, region=self._region(subject, question))
+            found = self.engine.search(query) if question.anywhere is None else self.histograms.search(query)
+            matches = named_matches(found, self.catalogue)
+        else:
+            placed = search_placements(
+                self.engine,
+                slice_query(question, subject, self.catalogue),
+                self._places(subject, question),
+                inside_lesion=question.inside_lesion,
+            )
+            matches = named_matches([match for match, _ in placed], self.catalogue, [where for _, where in placed])
         return Answer(subject, question, matches, self.catalogue.version)
+
+    def mirrored(self, subject: EncodedSlice) -> EncodedSlice:
+        """The slice with left and right exchanged, encoded anew: from its pixels, or from what its codes decode to."""
+        view = self.view(subject)
+        image = view.reconstruction if view.pixels is None else view.pixels.image
+        normal, abnormal = self.encoder.encode(image[None, :, :, ::-1])
+        return replace(
+            subject,
+            name=f"mirror image of {subject.name}",
+            normal_ids=normal[0],
+            abnormal_ids=abnormal[0],
+            volume_key=None,
+            image=image[:, :, ::-1],
+            lesion=None,
+            anatomy=None,
+        )
+
+    def comparators(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
+        """What this level looks like in healthy tissue: real lesion-free slices of others, nearest by normal code."""
+        return self.query(subject, replace(question, by="normal", lesion_free=True))
+
+    def similar_volumes(self, record: VolumeRecord, question: Question = Question()) -> tuple[VolumeMatch, ...]:
+        """The volumes most like a whole volume, over all aligned slices; see `whole` and `store.record`."""
+        if question.anywhere is not None or question.inside_lesion:
+            raise UsageError("whole volumes are compared in place: leave anywhere and inside_lesion out")
+        query = volume_query(question, {record.info.patient_key}, self.catalogue)
+        return tuple(self.volume_search.search(record.normal_ids, record.abnormal_ids, query))
+
+    def whole(self, patient: Path | str | Volume) -> VolumeRecord:
+        """Encode all slices of a patient that need not be in the archive."""
+        volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
+        return encode_volume(volume, VolumeInfo(volume.patient_key, subject_of(volume.patient_key)), self.encoder)
+
+    def explain(self, answer: Answer, place: int) -> Explanation:
+        """Why the match in that place was found: both slices decoded, beside one another."""
+        match = answer.matches[place]
+        return explain_match(
+            self.network,
+            answer.subject,
+            match,
+            query_pixels=self.pixels(answer.subject),
+            match_pixels=stored_pixels(self.store, match.volume, match.z_index, self.encoder),
+        )
+
+    def view(self, subject: EncodedSlice) -> SliceView:
+        """A slice with everything that its codes decode to: also the preview of a composed query."""
+        ids = subject.normal_ids[None], subject.abnormal_ids[None]
+        return view_slices(self.network, *ids, [self.pixels(subject)])[0]
+
+    def pixels(self, subject: EncodedSlice) -> SlicePixels | None:
+        """The slice's image and labels, where it came as pixels or the archive keeps them."""
+        if subject.image is not None:
+            return SlicePixels(subject.image, subject.lesion, subject.anatomy)
+        if subject.volume_key is None or subject.z_index is None:
+            return None
+        return stored_pixels(self.store, self.store.record(subject.volume_key).info, subject.z_index, self.encoder)
 
     def lesion_cells(self, subject: EncodedSlice) -> NDArray[np.bool_]:
         """Cells in which the model sees a lesion, `[h, w]`; a slice without any is refused."""
@@ -98,6 +179,21 @@ class Archive:
         if not cells.any():
             raise UsageError(f"{subject.name}: no lesion is predicted here; choose another slice, or give a region")
         return cells
+
+    def _places(self, subject: EncodedSlice, question: Question) -> list[PlacedLesion]:
+        """The lesion, or what lies in the question's region, in every place that the question allows."""
+        sides = []
+        if question.anywhere in ("shifted", "both"):
+            sides.append((subject, question.region, False))
+        if question.anywhere in ("mirrored", "both"):
+            region = None if question.region is None else question.region[:, ::-1]
+            sides.append((self.mirrored(subject), region, True))
+        lesions: list[PlacedLesion] = []
+        for side, region, mirrored in sides:
+            lesion = self.lesion_cells(side) if region is None else region
+            placed = place_lesion(side.abnormal_ids, lesion, self.catalogue.quiet_ids, mirrored=mirrored)
+            lesions += placed if question.anywhere != "mirrored" else islice(placed, 1)
+        return lesions
 
     def _region(self, subject: EncodedSlice, question: Question) -> NDArray[np.bool_] | None:
         """Cells that are compared: the given ones, those of the lesion, or those of both."""

@@ -6,8 +6,8 @@ Knows catalogues and search queries; nothing about images or models.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.subjects import EncodedSlice
 from diptych.search import Filter, Query
 
-__all__ = ["Anywhere", "By", "Question", "slice_query"]
+__all__ = ["Anywhere", "By", "Question", "slice_query", "volume_query"]
 
 By = Literal["normal", "abnormal", "both"]
 Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
@@ -58,22 +58,30 @@ def slice_query(
     question: Question, subject: EncodedSlice, catalogue: Catalogue, *, region: NDArray[np.bool_] | None = None
 ) -> Query:
     """The question about a slice as a query, over `region` where that is given."""
+    query = volume_query(question, subject.patients, catalogue)
+    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, region=region)
+
+
+def volume_query(question: Question, own: Collection[str], catalogue: Catalogue) -> Query:
+    """Everything that a question says but for the ids; `own` are the patients it is about."""
+    if question.anywhere not in (None, *get_args(Anywhere)):
+        raise UsageError(f"anywhere {question.anywhere!r}: choose one of {', '.join(get_args(Anywhere))}")
+    if question.anywhere is not None and question.by != "abnormal":
+        raise UsageError(f"by {question.by}: only a lesion can lie anywhere; search by abnormal")
     return Query(
-        normal=subject.normal_ids,
-        abnormal=subject.abnormal_ids,
         by=question.by,
         weight=question.weight,
         combine=question.combine,
         metric=question.metric,
-        region=region,
+        region=question.region,
         top=question.top,
         group=question.group,
-        where=slice_filter(question, subject.patients, catalogue),
+        where=_filter(question, own, catalogue),
     )
 
 
-def slice_filter(question: Question, own: Collection[str], catalogue: Catalogue) -> Filter:
-    """Which volumes and slices may be found; `own` are the query's patients."""
+def _filter(question: Question, own: Collection[str], catalogue: Catalogue) -> Filter:
+    """Which volumes and slices may be found."""
     if question.lesion_free and not catalogue.index.lesion_free.any():
         raise UsageError(
             "lesion-free slices: none is known in this archive; index patients with label maps, or with "
