@@ -45,6 +45,12 @@ class DistanceTable:
     """`[K, K]`, row = the query's code, column = the archive's code."""
     unit: float
     """What one step of an entry is worth."""
+    weights: NDArray[np.int32] | None = None
+    """How often the entries of each grid position count, `[P]`; once by default."""
+
+    def weights_of(self, cells: int) -> NDArray[np.int64]:
+        """How often each of `cells` positions counts, `[P]`."""
+        return np.ones(cells, dtype=np.int64) if self.weights is None else self.weights.astype(np.int64)
 
     @property
     def codes(self) -> int:
@@ -114,18 +120,29 @@ def hamming_table(binary: NDArray[np.bool_]) -> DistanceTable:
     return DistanceTable("hamming", "sum", np.rint(differing + differing.T).astype(np.int32), 1.0)
 
 
-def table_from(table: NDArray[np.floating], *, cells: int, metric: str = "given", kind: Kind = "sum") -> DistanceTable:
+def table_from(
+    table: NDArray[np.floating],
+    *,
+    cells: int,
+    metric: str = "given",
+    kind: Kind = "sum",
+    weights: NDArray[np.integer] | None = None,
+) -> DistanceTable:
     """Round any real table to whole numbers, as finely as a sum over `cells` in 32 bits allows.
 
-    At 64 cells one step is 3e-8 of the largest entry, finer than single precision. What is not zero stays so.
+    At 64 cells one step is 3e-8 of the largest entry, finer than single precision. What is not zero stays so. With
+    `weights` `[cells]`, small whole numbers, each position counts so often.
     """
     table = np.asarray(table, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not np.isfinite(table).all():
         raise InputError(f"table of shape {table.shape}: a distance table is square and finite; give [K, K] numbers")
     if kind != "angle" and table.min(initial=0.0) < 0:
         raise InputError(f"table with the entry {table.min():g}: distances are not negative; shift or square them")
-    steps = (2**31 - 1) // cells
+    if weights is not None and (weights.shape != (cells,) or weights.min() < 0 or weights.sum() == 0):
+        raise InputError(f"weights of shape {weights.shape}: one per cell, {cells}, none negative and not all zero")
+    steps = (2**31 - 1) // (cells if weights is None else int(weights.sum()))
     unit = float(np.abs(table).max(initial=0.0)) / steps or 1.0
     entries = np.rint(table / unit)
     entries = np.where((entries == 0) & (table != 0), np.sign(table), entries)
-    return DistanceTable(metric, kind, np.clip(entries, -steps, steps).astype(np.int32), unit)
+    whole = None if weights is None else weights.astype(np.int32)
+    return DistanceTable(metric, kind, np.clip(entries, -steps, steps).astype(np.int32), unit, whole)

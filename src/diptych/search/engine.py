@@ -61,26 +61,31 @@ class SearchEngine:
 
     def score(self, query: Query) -> Score:
         """What the query's distance is made of."""
-        panels = PANELS if query.by == "both" else (query.by,)
+        panels = self.panels(query)
+        factors = {panel: self._factor(query, panel) if len(panels) > 1 else 1.0 for panel in panels}
+        return Score(tuple(self.term(query, panel, factors[panel]) for panel in panels))
+
+    def panels(self, query: Query) -> tuple[str, ...]:
+        """The panels that the query searches by."""
         if query.by not in (*PANELS, "both"):
             raise UsageError(f"by {query.by!r}: search by normal, abnormal or both")
         if not 0 <= query.weight <= 1:
             raise UsageError(f"weight {query.weight}: the share of the normal panel lies in 0…1")
-        factors = {panel: self._factor(query, panel) if len(panels) > 1 else 1.0 for panel in panels}
-        return Score(tuple(self.term(query, panel, factors[panel]) for panel in panels))
+        return PANELS if query.by == "both" else (query.by,)
 
     def term(self, query: Query, panel: str, factor: float = 1.0) -> Term:
         """One panel of the query, ready to be scanned."""
         table, region = self.table(query, panel), self.region(query)
-        ids = self._ids(query, panel, table)
+        ids = self.ids(query, panel)
         codes, chunks = self.index.codes[panel], self.index.chunks[panel]
-        entries = np.where(region[:, None], table.entries[ids], 0).astype(np.int32)
+        weights = np.where(region, table.weights_of(len(ids)), 0)
+        entries = (weights[:, None] * table.entries[ids]).astype(np.int32)
         if table.kind != "angle":
             return Term(panel, table, LookUp(entries, codes, chunks), factor)
         lengths = np.diag(table.entries)
-        look_up = LookUp(np.where(region[:, None], lengths, 0).astype(np.int32), codes, chunks)
+        look_up = LookUp((weights[:, None] * lengths).astype(np.int32), codes, chunks)
         everywhere = self._slice_norms(panel, table, look_up) if region.all() else None
-        norms = Norms(np.where(region, lengths[ids], 0).astype(np.int64), look_up, everywhere)
+        norms = Norms((weights * lengths[ids]).astype(np.int64), look_up, everywhere)
         return Term(panel, table, LookUp(-entries, codes, chunks), factor, norms)
 
     def select(self, query: Query) -> Selection:
@@ -119,7 +124,9 @@ class SearchEngine:
             )
         return region.reshape(-1)
 
-    def _ids(self, query: Query, panel: str, table: DistanceTable) -> NDArray[np.integer]:
+    def ids(self, query: Query, panel: str) -> NDArray[np.integer]:
+        """The query's ids in one panel, checked and flat."""
+        codes = self.index.codes[panel].codes
         grid = getattr(query, panel)
         if grid is None:
             raise UsageError(f"a search by {query.by} needs the query's {panel} ids")
@@ -130,9 +137,9 @@ class SearchEngine:
                 f"{panel} ids of shape {grid.shape}: this archive's grids are {rows}x{columns}; "
                 "encode the query with the archive's model"
             )
-        if grid.min() < 0 or grid.max() >= table.codes:
+        if grid.min() < 0 or grid.max() >= codes:
             raise UsageError(
-                f"{panel} id {int(grid.max())}: this archive has codes 0…{table.codes - 1}; "
+                f"{panel} id {int(grid.max())}: this archive has codes 0…{codes - 1}; "
                 "encode the query with the archive's model"
             )
         return grid.reshape(-1)

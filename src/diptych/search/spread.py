@@ -29,7 +29,7 @@ def pair_distances(
     one: NDArray[np.integer], other: NDArray[np.integer], table: DistanceTable, region: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Distances between two lists of grids `[n, P]`, pair by pair."""
+    weights = table.weights_of(len(region))[region]
     one, other = one[:, region], other[:, region]
     lengths = np.diag(table.entries).astype(np.int64)
-    sums = table.entries[one, other].sum(axis=1, dtype=np.int64)
-    return table.distance(sums, lengths[one].sum(axis=1), lengths[other].sum(axis=1))
+    return table.distance(table.entries[one, other] @ weights, lengths[one] @ weights, lengths[other] @ weights)

@@ -1,0 +1,110 @@
+"""How well slices were found: mean label Dice of the first Q volumes, beside the oracle's and chance's (section 4.4.6).
+
+    truth = Truth(dice, volume_of_slice, query_volume)      dice from `overlaps.mean_dice`, [queries, slices]
+    found = best_volumes(distances, truth)                  any metric's distances, [queries, slices]
+    score(found, truth).of_oracle()                         {1: 0.81, 3: …}
+
+Knows arrays; nothing about models or archives. One slice per volume counts, the query's own volume never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import InputError
+
+__all__ = ["TOPS", "RetrievalScore", "Truth", "best_volumes", "largest_lesion_slices", "score"]
+
+TOPS = (1, 3, 5, 10)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What each reference slice is worth to each query."""
+
+    dice: NDArray[np.floating]
+    """`[Q, N]`."""
+    volume_of_slice: NDArray[np.integer]
+    """`[N]`; the slices of a volume stand together, volumes in ascending order."""
+    query_volume: NDArray[np.integer]
+    """The query's own volume, which is never found, `[Q]`; -1 for a query from elsewhere."""
+
+    @cached_property
+    def starts(self) -> NDArray[np.intp]:
+        """First slice of each volume, `[V]`."""
+        return np.flatnonzero(np.diff(self.volume_of_slice, prepend=-1))
+
+    @cached_property
+    def foreign(self) -> NDArray[np.bool_]:
+        """Which volumes each query may find, `[Q, V]`."""
+        return np.asarray(self.volume_of_slice[self.starts] != np.asarray(self.query_volume)[:, None])
+
+    @cached_property
+    def oracle(self) -> NDArray[np.float64]:
+        """Dice of the slices that a search by the Dice itself finds, best volume first, `[Q, V - 1]`."""
+        return np.take_along_axis(self.dice, best_volumes(-self.dice, self), axis=1).astype(np.float64)
+
+    @cached_property
+    def chance(self) -> NDArray[np.float64]:
+        """Expected Dice of a random slice of a random volume, `[Q]`."""
+        lengths = np.diff(self.starts, append=len(self.volume_of_slice))
+        means = np.add.reduceat(self.dice, self.starts, axis=1) / lengths
+        return np.asarray(np.where(self.foreign, means, 0).sum(axis=1) / self.foreign.sum(axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalScore:
+    """Mean Dice of the first slices found, for several numbers of them."""
+
+    dice: dict[int, NDArray[np.float64]]
+    """By how many count: the mean over them, query by query, `[Q]`; bootstrap over these."""
+    oracle: dict[int, NDArray[np.float64]]
+    chance: NDArray[np.float64]
+
+    def mean(self) -> dict[int, float]:
+        """Mean over queries."""
+        return {top: float(values.mean()) for top, values in self.dice.items()}
+
+    def of_oracle(self) -> dict[int, float]:
+        """Share of what the oracle reaches, 0…1."""
+        return {top: float(values.mean() / self.oracle[top].mean()) for top, values in self.dice.items()}
+
+
+def best_volumes(distances: NDArray[np.floating], truth: Truth) -> NDArray[np.intp]:
+    """The nearest slice of each volume, nearest volume first, `[Q, V - 1]`; ties go to the earlier slice."""
+    if distances.shape != truth.dice.shape:
+        raise InputError(
+            f"distances of shape {distances.shape}: the truth has {truth.dice.shape}; compare like with like"
+        )
+    ends = np.append(truth.starts[1:], len(truth.volume_of_slice))
+    spans = zip(truth.starts, ends, strict=True)
+    nearest = np.stack([start + np.argmin(distances[:, start:end], axis=1) for start, end in spans], axis=1)  # [Q, V]
+    keys = np.take_along_axis(distances, nearest, axis=1)
+    order = np.argsort(np.where(truth.foreign, keys, np.inf), axis=1, kind="stable")
+    return np.take_along_axis(nearest, order, axis=1)[:, : int(truth.foreign.sum(axis=1).min())]
+
+
+def score(found: NDArray[np.integer], truth: Truth, *, tops: Sequence[int] = TOPS) -> RetrievalScore:
+    """Score slices found for each query, `[Q, at least one]`, best first; `tops` beyond what there is are left out."""
+    dice = np.take_along_axis(truth.dice, found, axis=1).astype(np.float64)
+    counted = [top for top in tops if top <= min(found.shape[1], truth.oracle.shape[1])]
+    return RetrievalScore(
+        {top: dice[:, :top].mean(axis=1) for top in counted},
+        {top: truth.oracle[:, :top].mean(axis=1) for top in counted},
+        truth.chance,
+    )
+
+
+def largest_lesion_slices(
+    lesion_area: NDArray[np.floating] | NDArray[np.integer], volume_of_slice: NDArray[np.integer]
+) -> NDArray[np.intp]:
+    """The paper's queries: of each volume the slice with the largest lesion; lesion-free volumes have none."""
+    starts = np.flatnonzero(np.diff(volume_of_slice, prepend=-1))
+    spans = zip(starts, np.append(starts[1:], len(volume_of_slice)), strict=True)
+    largest = np.array([start + np.argmax(lesion_area[start:end]) for start, end in spans], dtype=np.intp)
+    return largest[lesion_area[largest] > 0]

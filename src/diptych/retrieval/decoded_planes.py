@@ -1,0 +1,110 @@
+"""From ids to planes: the label maps that codes stand for, small and packed, for one slice or a whole archive.
+
+The abnormal code goes through the segmentation decoder, the normal code through the anatomy head. Probabilities are
+averaged down to a grid of 32 × 32 and kept at five levels: 640 bytes per class. An archive's planes are decoded once
+and kept in its cache folder, which may be deleted at any time. Knows the network and caches; nothing about queries.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from diptych.model import FeatureDecomposingNetwork
+from diptych.progress import Progress, silent
+from diptych.retrieval.planes import Planes
+from diptych.search import SearchIndex, load_arrays, save_arrays
+
+__all__ = ["CACHE_FILE", "GRID", "LEVELS", "PlaneDecoder", "archive_planes"]
+
+GRID = (32, 32)
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Each plane stands for a fifth of the probability, this being its middle."""
+
+CACHE_FILE = "planes-{panel}.arrays"
+CACHE_VERSION = 1
+"""Raise it whenever grid, levels or decoding change."""
+
+BATCH = 32
+
+
+class PlaneDecoder:
+    """Decodes ids with one network."""
+
+    def __init__(self, network: FeatureDecomposingNetwork) -> None:
+        self.network = network.eval()
+        self.device = network.normal_quantizer.codebook.device
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """Panels whose ids decode to labels."""
+        return ("abnormal",) if self.network.anatomy_head is None else ("normal", "abnormal")
+
+    def __call__(self, panel: str, ids: NDArray[np.integer]) -> Planes:
+        """Planes of ids `[n, h, w]`."""
+        return Planes.of_probabilities(self.probabilities(panel, ids), LEVELS)
+
+    @torch.no_grad()
+    def probabilities(self, panel: str, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Probabilities of the classes, background left out, `[n, C, 32, 32]`."""
+        grids = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(self.device)
+        logits = self._lesion(grids) if panel == "abnormal" else self._anatomy(grids)
+        shares = F.adaptive_avg_pool2d(logits.softmax(dim=1)[:, 1:], GRID)
+        return np.asarray(shares.cpu().numpy())
+
+    def _lesion(self, ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.network.segmentation_decoder(self.network.abnormal_quantizer.lookup(ids))
+        return logits
+
+    def _anatomy(self, ids: torch.Tensor) -> torch.Tensor:
+        """Without any lesion painted: the anatomy is a matter of the normal code alone."""
+        network, decoder = self.network, self.network.image_decoder
+        assert network.anatomy_head is not None, "panels leaves the normal panel out"
+        config = network.config
+        channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
+        nothing = torch.zeros(0, channels, *config.image_size, device=self.device)
+        features = decoder.paint(decoder.stem(network.normal_quantizer.lookup(ids)), nothing)
+        logits: torch.Tensor = network.anatomy_head(features)
+        return logits
+
+
+def archive_planes(
+    index: SearchIndex, panel: str, decoder: PlaneDecoder, *, cache: Path, version: str, progress: Progress = silent
+) -> Planes:
+    """Planes of every slice of an index, from the cache folder where they are there.
+
+    Args:
+        index: the slices.
+        panel: whose ids to decode.
+        decoder: made of the archive's own model.
+        cache: folder of the archive's cache.
+        version: names the archive's content and model.
+        progress: told after each batch of different slices.
+    """
+    path, key = cache / CACHE_FILE.format(panel=panel), f"planes {CACHE_VERSION} of {version}"
+    arrays = load_arrays(path, key=key)
+    if arrays is not None and arrays.keys() == {"words", "areas"} and len(arrays["areas"]) == len(index):
+        height, width = len(LEVELS) * GRID[0], GRID[1]
+        return Planes((height, width), arrays["words"].view("<u8"), arrays["areas"], len(LEVELS))
+    planes = _decode_all(index, panel, decoder, progress)
+    with suppress(OSError):
+        cache.mkdir(mode=0o700, exist_ok=True)
+        save_arrays(path, {"words": planes.words.view(np.uint8), "areas": planes.areas}, key=key)
+    return planes
+
+
+def _decode_all(index: SearchIndex, panel: str, decoder: PlaneDecoder, progress: Progress) -> Planes:
+    """Decode each different grid of ids once: lesion-free slices often have the same."""
+    ids = index.codes[panel].ids(np.arange(len(index)))
+    different, place = np.unique(ids, axis=0, return_inverse=True)
+    grids = different.reshape(-1, *index.grid)
+    parts = []
+    for start in range(0, len(grids), BATCH):
+        parts.append(decoder(panel, grids[start : start + BATCH]))
+        progress(min(start + BATCH, len(grids)), len(grids), f"{panel} planes")
+    return Planes.join(parts).take(place.reshape(-1))
