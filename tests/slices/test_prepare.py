@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.errors import LayoutError, StoreError
+from diptych.errors import InputError, LayoutError, StoreError
+from diptych.processes import only_writer
 from diptych.slices import SliceGeometry, SliceStore, slice_volume
-from diptych.slices import prepare as prepare_module
 from diptych.slices.prepare import PrepareReport, prepare
 from diptych.volumes import find_patients, read_patient
 from tests.conftest import Run
@@ -167,7 +167,7 @@ def test_a_source_without_patients_is_refused_before_a_store_is_made(tmp_path: P
 
 def test_two_runs_at_once_are_refused(patients: Path) -> None:
     store = SliceStore.create(patients.parent / "store", SMALL, ("t1", "t1gd", "t2", "flair"))
-    with prepare_module._only_writer(store), pytest.raises(StoreError, match="another run"):
+    with only_writer(store.path), pytest.raises(InputError, match="another run"):
         run(patients)
 
 

@@ -6,20 +6,13 @@ and finishes what a killed run left undone.
 
 from __future__ import annotations
 
-import fcntl
-import multiprocessing
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diptych.errors import DiptychError, StoreError
+from diptych.processes import only_writer, run_all
 from diptych.progress import Progress, silent
 from diptych.slices.preprocess import SliceGeometry, slice_volume
 from diptych.slices.record import SourceRecord
@@ -79,11 +72,11 @@ def prepare(
     started = time.monotonic()
     found = _find(sources)
     store = SliceStore.create(Path(out), geometry or SliceGeometry(), tuple(channels))
-    with _only_writer(store):
+    with only_writer(store.path):
         store.remove_unfinished()
         jobs = [_job(store, files) for files in found.patients]
         outcomes = []
-        for outcome in _run(jobs, workers):
+        for outcome in run_all(_take_in, jobs, workers):
             outcomes.append(outcome)
             progress(len(outcomes), len(jobs), outcome.patient_key)
         failed = {**found.failed, **{o.patient_key: o.failure for o in outcomes if o.failure is not None}}
@@ -126,22 +119,6 @@ def _job(store: SliceStore, files: PatientFiles) -> _Job:
     return _Job(SliceStore(store.path, store.manifest, known), replace(files, channels=wanted))
 
 
-def _run(jobs: list[_Job], workers: int) -> Iterator[_Outcome]:
-    """Work through the jobs, in this process or in several; finished ones first."""
-    if workers <= 1 or len(jobs) <= 1:
-        yield from map(_take_in, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context, initializer=_live_with_parent) as pool:
-        try:
-            for future in as_completed([pool.submit(_take_in, job) for job in jobs]):
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise StoreError("a worker process was killed, perhaps for lack of memory; use fewer --workers") from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
 def _take_in(job: _Job) -> _Outcome:
     """Read, slice and store one patient, unless it is in the store as it should be."""
     store, key = job.store, job.files.patient_key
@@ -178,29 +155,3 @@ def _is_current(store: SliceStore, key: str, sources: dict[str, SourceRecord]) -
     except StoreError:
         return False
     return True
-
-
-@contextmanager
-def _only_writer(store: SliceStore) -> Iterator[None]:
-    """Hold the store's lock, which goes with the process however that ends."""
-    descriptor = os.open(store.path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise StoreError(f"{store.path}: another run is preparing this store; wait until it is done") from error
-    finally:
-        os.close(descriptor)
-
-
-def _live_with_parent() -> None:
-    """Make a worker leave Ctrl-C to its parent, and go at once when the parent is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "runs in worker processes only"
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
