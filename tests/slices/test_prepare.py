@@ -110,7 +110,7 @@ def test_a_store_of_fewer_channels_needs_only_those(patients: Path) -> None:
 
 
 def test_an_unexpected_failure_is_reported_like_a_bad_patient(patients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare_module, "voxel_hash", lambda volume: 1 / 0)
+    monkeypatch.setattr("diptych.slices.prepare.voxel_hash", lambda volume: 1 / 0)
     assert "unexpected ZeroDivisionError" in run(patients).failed["p0"]
 
 
