@@ -1,0 +1,25 @@
+"""The paper's binary hashing: separating hyperplanes, shorter codes by algorithm A.1, and a better choice of bits.
+
+Kept because it is the paper's; search by table look-up (`diptych.search`) is exact and quicker.
+"""
+
+from diptych.hashing.binarise import BinaryCodebook, binarise
+from diptych.hashing.codebook import compactness, round_dead
+from diptych.hashing.optimise import Reading, optimise
+from diptych.hashing.report import HashReport, Timing, concordance, report, time_distances
+from diptych.hashing.select import select_bits
+
+__all__ = [
+    "BinaryCodebook",
+    "HashReport",
+    "Reading",
+    "Timing",
+    "binarise",
+    "compactness",
+    "concordance",
+    "optimise",
+    "report",
+    "round_dead",
+    "select_bits",
+    "time_distances",
+]
