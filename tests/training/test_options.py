@@ -101,6 +101,7 @@ def test_missing_things_are_named(options: TrainingOptions, tmp_path: Path) -> N
     assert "no manifest.json" in refused(options, stores=(tmp_path / "nowhere",))
     assert "no preset" in refused(options, preset=None)
     assert "choose one of cpu-8x8" in refused(options, preset="huge")
+    assert "must be float32 or bfloat16" in refused(options, precision="fp16")
     assert "--train-list beside it" in refused(options, validation_list=tmp_path / "list.txt")
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from diptych.errors import TrainingError, UsageError
+from diptych.errors import InputError, TrainingError
 from diptych.model.export import load_model
+from diptych.processes import only_writer
 from diptych.slices import SliceStore
 from diptych.training import Length, TrainingOptions, train
-from diptych.training.run import only_writer
 from tests.training.tiny import SETTINGS, tiny_store
 
 STEPS = 16
@@ -155,7 +155,8 @@ def test_losses_fall(straight: Path) -> None:
 
 def test_two_writers_are_not_allowed(store: SliceStore, tmp_path: Path) -> None:
     options = replace(request_for(store, tmp_path / "run"), resume=True)
-    with only_writer(options.out), pytest.raises(UsageError, match="another process is training here"):
+    options.out.mkdir()
+    with only_writer(options.out), pytest.raises(InputError, match="another run is writing here"):
         train(options)
 
 

@@ -35,7 +35,10 @@ def train(
         str | None, typer.Option(help="float32, or bfloat16 (on GPUs; slower on CPUs).", show_default="float32")
     ] = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile", help="Run the network through torch.compile.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--compile", help="Run encoder and segmentation decoder through torch.compile.", show_default=False
+        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,

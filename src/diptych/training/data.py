@@ -15,7 +15,7 @@ from diptych.config import Preset
 from diptych.errors import StoreError, UsageError
 from diptych.slices import Augmentation, PatientRecord, SliceDataset, SliceStore
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
-from diptych.training.options import RunConfig, TrainingOptions, chosen_preset, require_same, stored_config
+from diptych.training.options import PRECISIONS, RunConfig, TrainingOptions, chosen_preset, require_same, stored_config
 from diptych.training.schedule import Length
 from diptych.training.validate import evenly_spaced
 
@@ -43,6 +43,8 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
     """Turn a request into a complete config, in agreement with the run to resume if there is one."""
     stored = stored_config(options)
     preset = chosen_preset(options, stored)
+    if options.precision not in (None, *PRECISIONS):
+        raise UsageError(f"--precision {options.precision}: must be {' or '.join(PRECISIONS)}")
     paths = options.stores or tuple(map(Path, stored.stores if stored else ()))
     if not paths:
         raise UsageError("no slice store; name one that 'diptych prepare' made")

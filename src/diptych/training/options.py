@@ -46,7 +46,7 @@ class TrainingOptions:
     precision: str | None = None
     """Arithmetic of the network's passes, one of `PRECISIONS`."""
     compiled: bool | None = None
-    """Whether the network runs through `torch.compile`."""
+    """Whether encoder and segmentation decoder run through `torch.compile`."""
     resume: bool = False
     """Whether to continue the run that is in `out`, if there is one."""
     threads: int | None = None

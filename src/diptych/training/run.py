@@ -1,4 +1,4 @@
-"""The folder of a run: who may write there, the exported model, and the report.
+"""The folder of a run: the exported model and the report.
 
     RUN/config.json       everything that decides what the run computes
     RUN/report.json       what happened: command, versions, machine, data, best figures
@@ -11,13 +11,10 @@ Knows files, not networks' insides.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,25 +22,12 @@ from typing import Any
 
 import torch
 
-from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.export import save_model
 from diptych.training.options import RunConfig
 from diptych.training.validate import CRITERION
 
-__all__ = ["begin_report", "export_model", "model_notes", "only_writer"]
-
-
-@contextmanager
-def only_writer(run: Path) -> Iterator[None]:
-    """Hold the folder for this process; the system lets go of it when the process ends, however it ends."""
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{run}: another process is training here; wait for it or give another --out") from None
-        yield
+__all__ = ["begin_report", "export_model", "model_notes"]
 
 
 def begin_report(config: RunConfig) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Learner:
         preset: network, losses and optimiser settings.
         workers: the processes that share each batch.
         precision: "float32", or "bfloat16" for the network's passes (of use on GPUs only).
-        compiled: whether to run the network through `torch.compile`.
+        compiled: whether to run encoder and segmentation decoder through `torch.compile`.
     """
 
     def __init__(self, preset: Preset, workers: Workers, *, precision: str = "float32", compiled: bool = False) -> None:
@@ -59,7 +59,9 @@ class Learner:
         self.critic_optimizer = torch.optim.Adam(
             self.critic.parameters(), training.critic_learning_rate, weight_decay=decay
         )
-        self._forward = torch.compile(self.network) if compiled else self.network
+        if compiled:  # not the image decoder: the images it paints a lesion in are other ones at each step
+            self.network.encoder.compile()
+            self.network.segmentation_decoder.compile()
         self._autocast = torch.autocast(workers.device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
     @property
@@ -139,7 +141,7 @@ class Learner:
     def _decompose(self, part: Batch) -> ForwardResult:
         """Encode, quantise, segment, decode with and without the lesion; outputs in single precision."""
         with self._autocast:
-            result: ForwardResult = self._forward(part.image)
+            result: ForwardResult = self.network(part.image)
         anatomy = result.anatomy_logits
         return ForwardResult(
             normal=result.normal,

@@ -23,6 +23,7 @@ import torch
 from torch.utils import deterministic
 
 from diptych.model.export import load_model
+from diptych.processes import only_writer
 from diptych.progress import Progress, silent
 from diptych.slices import Batch, MatchedSampler, load_batches
 from diptych.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
@@ -33,7 +34,7 @@ from diptych.training.guard import Guard, name_memory_failure, require_memory
 from diptych.training.journal import Journal, Say
 from diptych.training.options import RunConfig, TrainingOptions
 from diptych.training.pictures import draw_examples, save_picture
-from diptych.training.run import begin_report, export_model, model_notes, only_writer
+from diptych.training.run import begin_report, export_model, model_notes
 from diptych.training.schedule import Plan, learning_rate
 from diptych.training.step import Learner
 from diptych.training.validate import validate
@@ -61,6 +62,7 @@ def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = l
             workers.wait()  # until the main process has checked the request and written the config
             options, progress, say = replace(options, resume=True, tensorboard=False), silent, lambda line: None
         config, stores = resolve(options)
+        options.out.mkdir(parents=True, exist_ok=True)
         with _repeatable(config.threads), only_writer(options.out) if workers.is_main else nullcontext():
             if workers.is_main:
                 write_json(options.out / "config.json", config.to_dict())
@@ -96,6 +98,7 @@ class Trainer:
             seed=training.seed,
             rank=workers.rank,
             world_size=workers.count,
+            match_position=training.match_position,
         )
         self.learner = Learner(config.preset, workers, precision=config.precision, compiled=config.compiled)
         self.plan = Plan(config.length, steps_per_epoch=self.sampler.steps_per_epoch)
