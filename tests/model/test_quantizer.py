@@ -143,8 +143,13 @@ def test_kmeans_start_finds_well_separated_clusters() -> None:
 
 
 def test_kmeans_start_needs_enough_vectors() -> None:
-    with pytest.raises(TrainingError, match="10 vectors cannot give 16 codes"):
+    with pytest.raises(TrainingError, match="10 different vectors cannot give 16 codes"):
         kmeans(torch.randn(10, 8), 16)
+
+
+def test_kmeans_start_does_not_count_equal_vectors_twice() -> None:
+    with pytest.raises(TrainingError, match="10 different vectors"):
+        kmeans(torch.randn(10, 8).repeat(5, 1), 16)
 
 
 def test_start_lowers_the_error() -> None:

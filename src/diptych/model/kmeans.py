@@ -17,9 +17,12 @@ ROWS_PER_CENTRE = 64
 
 
 def kmeans(rows: Tensor, centres: int, *, iterations: int = 10, seed: int = 0) -> Tensor:
-    """Centres `[centres, D]` of rows `[N, D]`, the same for the same rows."""
+    """Centres `[centres, D]` of rows `[N, D]`, the same for the same rows in any order."""
+    rows = rows.unique(dim=0)  # sorted, too
     if len(rows) < centres:
-        raise TrainingError(f"k-means start: {len(rows)} vectors cannot give {centres} codes; encode more batches")
+        raise TrainingError(
+            f"k-means start: {len(rows)} different vectors cannot give {centres} codes; encode more batches"
+        )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(rows), generator=generator)[: centres * ROWS_PER_CENTRE]
     sample = rows[chosen.to(rows.device)].double().cpu().numpy()
