@@ -1,0 +1,117 @@
+"""Which metric finds best: every one the engine has, overlap and re-ranking, on patients with known labels.
+
+The paper's protocol (section 4.4.6): of each patient the slice with the largest lesion is the query, all other patients
+are the archive, one slice per patient is found. Searches run through the engine that users search with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.evaluation.overlaps import Absent, mean_dice
+from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
+from diptych.retrieval.decoded_planes import PlaneDecoder
+from diptych.retrieval.labelled import LabelledSlices
+from diptych.retrieval.overlap import OverlapSearch
+from diptych.retrieval.planes import Planes
+from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
+from diptych.tables import Tables
+
+__all__ = ["Trial", "truths"]
+
+CLASSES = {"normal": 6, "abnormal": 3}
+LONGEST = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Patients with labels, ready to be searched by any metric."""
+
+    slices: LabelledSlices
+    tables: Tables
+    decoder: PlaneDecoder | None = None
+    """For searches by overlap."""
+
+    @cached_property
+    def queries(self) -> NDArray[np.intp]:
+        return largest_lesion_slices(self.slices.lesion_area, self.slices.volume)
+
+    @cached_property
+    def engine(self) -> SearchEngine:
+        index = SearchIndex.build(
+            grid=self.slices.grid,
+            normal=self.slices.ids["normal"],
+            abnormal=self.slices.ids["abnormal"],
+            volume_of_slice=self.slices.volume,
+            patient_of_volume=np.arange(len(self.slices.keys)),
+            lesion_free=self.slices.lesion_area == 0,
+            tables=self.tables,
+        )
+        return SearchEngine(index, self.tables)
+
+    @cached_property
+    def overlap(self) -> OverlapSearch:
+        assert self.decoder is not None, "a search by overlap needs a decoder"
+        grids = {panel: self.slices.ids[panel].reshape(-1, *self.slices.grid) for panel in self.decoder.panels}
+        planes = {
+            panel: Planes.join([self.decoder(panel, ids[at : at + 32]) for at in range(0, len(ids), 32)])
+            for panel, ids in grids.items()
+        }
+        return OverlapSearch(self.engine, planes, self.decoder)
+
+    @cached_property
+    def bys(self) -> tuple[str, ...]:
+        """What can be judged: everything where anatomy is labelled."""
+        return ("normal", "abnormal", "both") if "normal" in self.slices.labels else ("abnormal",)
+
+    def search(self, metric: str, by: str, *, rerank: int | None = None) -> NDArray[np.int64]:
+        """Slices found for each query, best first, `[Q, found]`; with `rerank`, so many of them ordered by overlap."""
+        rows = []
+        for place in self.queries:
+            query = self._query(int(place), metric, by)
+            found: list[Match]
+            if metric == "overlap":
+                found = self.overlap.search(query)
+            elif rerank is not None:
+                found = self.overlap.rerank(query, candidates=rerank)
+            else:
+                found = self.engine.search(query)
+            rows.append([match.slice for match in found])
+        return np.array(rows, dtype=np.int64)
+
+    def scores(
+        self, metrics: Sequence[str], *, rerank: int | None = None, absent: Absent = "left out"
+    ) -> dict[str, dict[str, RetrievalScore]]:
+        """By what was searched, then by metric."""
+        judged = truths(self.slices, self.queries, absent=absent)
+        return {
+            by: {metric: score(self.search(metric, by, rerank=rerank), judged[by]) for metric in metrics}
+            for by in self.bys
+        }
+
+    def _query(self, place: int, metric: str, by: str) -> Query:
+        grid, own = self.slices.grid, int(self.slices.volume[place])
+        return Query(
+            normal=self.slices.ids["normal"][place].reshape(grid),
+            abnormal=self.slices.ids["abnormal"][place].reshape(grid),
+            by=by,  # type: ignore[arg-type]
+            metric=metric,
+            top=min(LONGEST, len(self.slices.keys) - 1),
+            where=Filter(exclude_patients=(own,)),
+        )
+
+
+def truths(slices: LabelledSlices, queries: NDArray[np.intp], *, absent: Absent = "left out") -> Mapping[str, Truth]:
+    """What is right to find by normal (anatomy), abnormal (lesion) and both (the mean of the two, as in the paper)."""
+    dice = {}
+    for panel, labels in slices.labels.items():
+        planes = Planes.of_labels(labels, classes=CLASSES[panel])
+        dice[panel] = mean_dice(planes.take(queries), planes, absent=absent)
+    if "normal" in dice:
+        dice["both"] = np.mean([dice["normal"], dice["abnormal"]], axis=0)
+    return {by: Truth(values, slices.volume, slices.volume[queries]) for by, values in dice.items()}

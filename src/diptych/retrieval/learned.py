@@ -1,0 +1,132 @@
+"""Learned tables: the metric `learned`, as a file beside the model.
+
+    MODEL/learned-tables.safetensors     for each codebook a symmetric K × K table of non-negative entries, and a weight
+                                         for each grid position; the model's fingerprint stands in the header
+
+Entries are products of two codes' contents, so a distance is an angle between what two slices hold (`tables`: kind
+`angle`). The model itself stays as it is, its fingerprint too. Knows files and tables; `fit_tables.py` makes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from diptych.errors import ModelError
+from diptych.tables import DistanceTable, table_from
+
+__all__ = ["FILE", "METRIC", "LearnedTable", "LearnedTables", "load_learned_tables", "save_learned_tables"]
+
+METRIC = "learned"
+FILE = "learned-tables.safetensors"
+FORMAT, VERSION = "diptych-learned-tables", "1"
+PANELS = ("normal", "abnormal")
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedTable:
+    """One codebook's table."""
+
+    products: NDArray[np.float32]
+    """`[K, K]`: how much of their content two codes share; symmetric, none negative."""
+    weights: NDArray[np.int32]
+    """How often each grid position counts, `[P]`."""
+
+    def distance_table(self) -> DistanceTable:
+        """What the search engine takes."""
+        return table_from(self.products, cells=len(self.weights), metric=METRIC, kind="angle", weights=self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedTables:
+    """The tables of both codebooks (or of one, where there were labels for one only) and how they came about."""
+
+    fingerprint: str
+    """Of the model whose codes these are."""
+    panels: Mapping[str, LearnedTable]
+    """By panel, `normal` and `abnormal`."""
+    report: Mapping[str, object]
+    """Data, settings and results of the fit, for the model card."""
+
+
+def save_learned_tables(tables: LearnedTables, model: Path) -> Path:
+    """Write the tables into the model's folder; returns the file."""
+    arrays = {}
+    for panel, table in tables.panels.items():
+        arrays[f"{panel}.products"] = np.ascontiguousarray(table.products, dtype=np.float32)
+        arrays[f"{panel}.weights"] = np.ascontiguousarray(table.weights, dtype=np.int32)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": tables.fingerprint,
+        "report": json.dumps(tables.report, sort_keys=True),
+    }
+    path = Path(model) / FILE
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        save_file(arrays, unfinished, metadata=header)
+        unfinished.replace(path)
+    except (OSError, SafetensorError) as error:
+        unfinished.unlink(missing_ok=True)
+        raise ModelError(f"{path}: cannot be written ({_first_line(error)}); make room or give another --out") from None
+    return path
+
+
+def load_learned_tables(model: Path, *, fingerprint: str, cells: int, codes: int) -> LearnedTables | None:
+    """The tables beside a model, None where there are none; tables of another model, or damaged ones, are refused."""
+    path = Path(model) / FILE
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+        report = json.loads(header.get("report", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read ({_first_line(error)}); {_WAY_OUT}") from None
+    if header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise ModelError(f"{path}: not learned tables of version {VERSION}; {_WAY_OUT}")
+    if header.get("fingerprint") != fingerprint:
+        raise ModelError(
+            f"{path}: was fitted to model {str(header.get('fingerprint'))[:12]}, this is {fingerprint[:12]}; {_WAY_OUT}"
+        )
+    panels = {
+        panel: _table(path, arrays, panel, cells=cells, codes=codes)
+        for panel in PANELS
+        if f"{panel}.products" in arrays
+    }
+    return LearnedTables(fingerprint, panels, report)
+
+
+_WAY_OUT = "delete it, or fit again with 'diptych fit-tables'"
+
+
+def _table(
+    path: Path, arrays: Mapping[str, NDArray[np.generic]], panel: str, *, cells: int, codes: int
+) -> LearnedTable:
+    products, weights = arrays[f"{panel}.products"], arrays.get(f"{panel}.weights")
+    fits = (
+        weights is not None
+        and products.shape == (codes, codes)
+        and weights.shape == (cells,)
+        and products.dtype == np.float32
+        and weights.dtype == np.int32
+    )
+    if not fits or weights is None:
+        raise ModelError(f"{path}: the {panel} table does not fit {codes} codes in {cells} cells; {_WAY_OUT}")
+    table = LearnedTable(products.astype(np.float32), weights.astype(np.int32))
+    sound = np.isfinite(table.products).all() and table.products.min() >= 0 and table.weights.min() >= 0
+    if not sound or not np.array_equal(table.products, table.products.T) or table.weights.sum() == 0:
+        raise ModelError(f"{path}: the {panel} table is not symmetric and non-negative; {_WAY_OUT}")
+    return table
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
