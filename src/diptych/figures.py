@@ -6,7 +6,7 @@ the picture); proportions, side markers and slice heights come from the volume's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,10 @@ from PIL import Image, ImageDraw, ImageFont
 from diptych.errors import UsageError
 from diptych.volumes import ANATOMY_LABELS, LESION_LABELS, Volume
 
-__all__ = ["choose_slices", "draw_contact_sheet"]
+__all__ = ["choose_slices", "draw_contact_sheet", "tint", "write_text"]
 
 Pixels = NDArray[np.uint8]
+_Entry = tuple[str, tuple[int, int, int]]
 
 CHANNEL_TITLES = {"t1": "T1", "t1gd": "T1Gd", "t2": "T2", "flair": "FLAIR"}
 LESION_COLOURS = {1: (0, 114, 178), 2: (240, 228, 66), 3: (213, 94, 0)}
@@ -38,7 +39,7 @@ MARGIN_MM = 4.0
 GAP, NAME_WIDTH, TITLE_HEIGHT, LINE = 4, 52, 34, 14
 OPACITY = 0.45
 WINDOW = (1.0, 99.5)
-"""Percentiles of the brain's signal that become black and white."""
+"""Percentiles of the brain's signal: half of the first is shown black, the second white."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ def draw_contact_sheet(volumes: Sequence[Volume], *, slices: int = 6) -> Image.I
     for panel in panels:
         sheet.paste(panel, (left, 0))
         left += panel.width + GAP * 3
-    _write(sheet, (GAP, sheet.height - LINE - 1), NOTICE, (150, 150, 150))
+    write_text(sheet, (GAP, sheet.height - LINE - 1), NOTICE, (150, 150, 150))
     return sheet
 
 
@@ -83,21 +84,24 @@ def _draw_patient(volume: Volume, slices: int) -> Image.Image:
     box = _brain_box(volume)
     rows = _rows(volume)
     width, height = _tile_size(volume, box)
-    panel = Image.new(
-        "RGB", (NAME_WIDTH + slices * (width + GAP), TITLE_HEIGHT + len(rows) * (height + GAP) + _legend_height(volume))
-    )
-    _write(panel, (GAP, 2), volume.patient_key)
+    across = NAME_WIDTH + slices * (width + GAP)
+    legend = _legend(volume, across)
+    bottom = TITLE_HEIGHT + len(rows) * (height + GAP)
+    panel = Image.new("RGB", (across, bottom + len(legend) * (LINE + 2)))
+    write_text(panel, (GAP, 2), volume.patient_key)
     for column, plane in enumerate(planes):
         left = NAME_WIDTH + column * (width + GAP)
-        _write(panel, (left + width // 2 - 16, TITLE_HEIGHT - LINE - 2), _height_text(volume, plane), (150, 150, 150))
+        write_text(
+            panel, (left + width // 2 - 16, TITLE_HEIGHT - LINE - 2), _height_text(volume, plane), (150, 150, 150)
+        )
         for line, row in enumerate(rows):
             top = TITLE_HEIGHT + line * (height + GAP)
             tile = Image.fromarray(_paint(row, plane, box))
             panel.paste(tile.resize((width, height), Image.Resampling.BICUBIC), (left, top))
             _mark_sides(panel, volume, left, top, width)
     for line, row in enumerate(rows):
-        _write(panel, (GAP, TITLE_HEIGHT + line * (height + GAP) + height // 2), row.name)
-    _draw_legend(panel, volume, TITLE_HEIGHT + len(rows) * (height + GAP))
+        write_text(panel, (GAP, TITLE_HEIGHT + line * (height + GAP) + height // 2), row.name)
+    _draw_legend(panel, legend, bottom)
     return panel
 
 
@@ -123,8 +127,7 @@ def _rows(volume: Volume) -> list[_Row]:
 def _window(image: NDArray[np.float32], reference: NDArray[np.float32]) -> NDArray[np.float32]:
     """Signal as 0–1 between percentiles of the reference's brain; background is black."""
     inside = reference[reference > 0]
-    low, high = np.percentile(inside, WINDOW) if inside.size else (0.0, 1.0)
-    low = min(low, 0.5 * high)
+    low, high = np.percentile(inside, WINDOW) * (0.5, 1.0) if inside.size else (0.0, 1.0)
     shown = np.clip((image - low) / max(high - low, 1e-6), 0.0, 1.0)
     return np.where(image > 0, shown, 0.0).astype(np.float32)
 
@@ -150,21 +153,26 @@ def _tile_size(volume: Volume, box: tuple[slice, slice]) -> tuple[int, int]:
 
 def _paint(row: _Row, plane: int, box: tuple[slice, slice]) -> Pixels:
     """One tile `[Y, X, 3]`: grey signal, tinted where there is a label."""
-    grey = row.signal[(*box, plane)].T * 255.0
-    tile = np.repeat(grey[:, :, None], 3, axis=2)
-    if row.labels is not None and row.colours is not None:
-        labels = row.labels[(*box, plane)].T
-        for value, colour in row.colours.items():
-            inside = labels == value
-            tile[inside] = (1.0 - OPACITY) * tile[inside] + OPACITY * np.array(colour)
+    grey = row.signal[(*box, plane)].T
+    if row.labels is None or row.colours is None:
+        return tint(grey, np.zeros(grey.shape, dtype=np.uint8), {})
+    return tint(grey, row.labels[(*box, plane)].T, row.colours)
+
+
+def tint(grey: NDArray[np.float32], labels: NDArray[np.uint8], colours: Mapping[int, tuple[int, int, int]]) -> Pixels:
+    """A picture `[H, W, 3]` of a signal from 0 to 1, coloured where there is a label."""
+    tile = np.repeat(grey[:, :, None] * 255.0, 3, axis=2)
+    for value, colour in colours.items():
+        inside = labels == value
+        tile[inside] = (1.0 - OPACITY) * tile[inside] + OPACITY * np.array(colour)
     return tile.astype(np.uint8)
 
 
 def _mark_sides(panel: Image.Image, volume: Volume, left: int, top: int, width: int) -> None:
     """R and L as the affine has them: columns that run towards negative world x run towards the patient's left."""
     first, last = ("R", "L") if volume.affine[0, 0] < 0 else ("L", "R")
-    _write(panel, (left + 1, top), first, (170, 170, 170))
-    _write(panel, (left + width - 9, top), last, (170, 170, 170))
+    write_text(panel, (left + 1, top), first, (170, 170, 170))
+    write_text(panel, (left + width - 9, top), last, (170, 170, 170))
 
 
 def _height_text(volume: Volume, plane: int) -> str:
@@ -173,28 +181,40 @@ def _height_text(volume: Volume, plane: int) -> str:
     return f"{z:.0f} mm"
 
 
-def _legend(volume: Volume) -> list[list[tuple[str, tuple[int, int, int]]]]:
+def _legend(volume: Volume, width: int) -> list[list[_Entry]]:
+    """Label names in lines that fit the panel."""
+    sets = (
+        (volume.lesion, LESION_LABELS, LESION_COLOURS),
+        (volume.anatomy, ANATOMY_LABELS, ANATOMY_COLOURS),
+    )
     lines = []
-    if volume.lesion is not None:
-        lines.append([(LESION_LABELS[value], colour) for value, colour in LESION_COLOURS.items()])
-    if volume.anatomy is not None:
-        lines.append([(ANATOMY_LABELS[value], colour) for value, colour in ANATOMY_COLOURS.items()])
+    for labels, names, colours in sets:
+        line: list[_Entry] = []
+        for entry in [(names[value], colour) for value, colour in colours.items() if labels is not None]:
+            if line and NAME_WIDTH + sum(_entry_width(name) for name, _ in [*line, entry]) > width:
+                lines.append(line)
+                line = []
+            line.append(entry)
+        lines += [line] if line else []
     return lines
 
 
-def _legend_height(volume: Volume) -> int:
-    return len(_legend(volume)) * (LINE + 2)
+def _entry_width(name: str) -> int:
+    return 28 + round(ImageFont.load_default(size=12).getlength(name))
 
 
-def _draw_legend(panel: Image.Image, volume: Volume, top: int) -> None:
+def _draw_legend(panel: Image.Image, legend: list[list[_Entry]], top: int) -> None:
     pen = ImageDraw.Draw(panel)
-    for line, entries in enumerate(_legend(volume)):
+    for line, entries in enumerate(legend):
         left, y = NAME_WIDTH, top + line * (LINE + 2)
         for name, colour in entries:
             pen.rectangle((left, y + 3, left + 9, y + 12), fill=colour)
-            _write(panel, (left + 13, y), name, (200, 200, 200))
-            left += 13 + 7 * len(name) + 14
+            write_text(panel, (left + 13, y), name, (200, 200, 200))
+            left += _entry_width(name)
 
 
-def _write(image: Image.Image, at: tuple[int, int], text: str, colour: tuple[int, int, int] = (235, 235, 235)) -> None:
+def write_text(
+    image: Image.Image, at: tuple[int, int], text: str, colour: tuple[int, int, int] = (235, 235, 235)
+) -> None:
+    """Write `text` with its top left corner at (column, row)."""
     ImageDraw.Draw(image).text(at, text, fill=colour, font=ImageFont.load_default(size=12))

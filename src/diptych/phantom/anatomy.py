@@ -99,7 +99,7 @@ def draw_head(rng: np.random.Generator, atlas: Atlas, config: PhantomConfig) -> 
     size = ATLAS_SCALE * (1.0 + spread * (0.022 * rng.standard_normal() + 0.018 * rng.standard_normal(3)))
     rotation = _rotation(np.radians(spread * np.array([3.5, 2.0, 2.5]) * rng.standard_normal(3)))
     centre = np.array(FRAME_CENTRE) + spread * np.array([1.0, 3.0, 2.5]) * rng.standard_normal(3)
-    ventricles = 20.0 + spread * (rng.gamma(2.0, 28.0) - 40.0)
+    ventricles = 34.0 + spread * (rng.gamma(2.0, 28.0) - 40.0)
     fine = tuple(edge // 2 + 1 for edge in atlas.grey.shape)
     return Head(
         to_mni=(MIRROR / size)[:, None] * rotation.T,
@@ -108,7 +108,7 @@ def draw_head(rng: np.random.Generator, atlas: Atlas, config: PhantomConfig) -> 
         folding=as_field(spread * (0.8 * smooth_noise(rng, fine, 3.0) + 0.6 * smooth_noise(rng, fine, 10.0))),
         grain=0.7 * smooth_noise(rng, fine, 1.5) + 0.7 * smooth_noise(rng, fine, 4.0),
         atrophy=float(2.2 * math.exp(spread * 0.35 * rng.standard_normal())),
-        margin_mm=float(0.6 + spread * rng.uniform(-0.6, 0.9)),
+        margin_mm=float(0.4 + spread * rng.uniform(-0.5, 0.8)),
     )
 
 

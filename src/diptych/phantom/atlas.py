@@ -120,12 +120,12 @@ def load_atlas() -> Atlas:
     paths = locate_atlas_files()
     t1, origin = _read(paths.t1)
     grey, white = _read(paths.grey)[0] / 255.0, _read(paths.white)[0] / 255.0
-    inside = _hull(t1 > 0)
-    crop = tuple(slice(max(edge.start - MARGIN, 0), edge.stop + MARGIN) for edge in ndimage.find_objects(inside)[0])
+    found = ndimage.find_objects((t1 > 0).astype(np.uint8))[0]
+    crop = tuple(slice(max(edge.start - MARGIN, 0), edge.stop + MARGIN) for edge in found)
     t1, grey, white = t1[crop], grey[crop], white[crop]
     origin = origin + np.array([edge.start for edge in crop], dtype=np.float32)
     labels = _labels_on(paths.labels, origin, t1.shape)
-    depth = _depth(inside[crop].astype(bool))
+    depth = _depth(_hull(t1 > 0))
     return Atlas(
         origin=origin,
         grey=grey,
@@ -159,8 +159,9 @@ def _labels_on(path: Path, origin: Field, shape: tuple[int, ...]) -> NDArray[np.
     return placed
 
 
-def _hull(mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2)).astype(np.uint8)
+def _hull(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The mask without holes and narrow clefts."""
+    return ndimage.binary_fill_holes(ndimage.binary_closing(mask, iterations=2))
 
 
 def _depth(inside: NDArray[np.bool_]) -> Field:
@@ -190,13 +191,14 @@ def _texture(t1: Field, grey: Field, white: Field) -> Field:
 def _iron(labels: NDArray[np.int32], origin: Field) -> Field:
     """Nuclei that hold iron and are therefore dark on T2."""
     iron = _soft(np.isin(labels, PALLIDUM), 1.2) + 0.35 * _soft(np.isin(labels, PUTAMEN), 1.2)
-    axes = [np.arange(n, dtype=np.float32) + start for n, start in zip(labels.shape, origin, strict=True)]
+    reach = np.arange(-12, 13, dtype=np.float32) ** 2
+    squared = reach[:, None, None] + reach[None, :, None] + reach[None, None, :]
     for centre, (radius, darkness) in IRON_NUCLEI.items():
         for side in (-1, 1):
-            x, y, z = (axis - at for axis, at in zip(axes, (side * centre[0], *centre[1:]), strict=True))
-            squared = x[:, None, None] ** 2 + y[None, :, None] ** 2 + z[None, None, :] ** 2
-            iron += darkness * np.exp(-squared / radius**2)
-    return np.clip(iron, 0.0, 1.0).astype(np.float32)
+            middle = np.rint(np.array([side * centre[0], *centre[1:]]) - origin).astype(int)
+            x, y, z = (slice(at - 12, at + 13) for at in middle)
+            iron[x, y, z] += darkness * np.exp(-squared / radius**2)
+    return as_field(np.clip(iron, 0.0, 1.0))
 
 
 def _territory(labels: NDArray[np.int32], origin: Field) -> NDArray[np.uint8]:

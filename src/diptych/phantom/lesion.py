@@ -25,10 +25,10 @@ NET, ED, ET = 1, 2, 3
 REACH_MM = 70.0
 """How far from a focus growth is followed."""
 SMALLEST_CORE_ML, LARGEST_CORE_ML = 0.6, 110.0
-SQUEEZE = 16.0
-"""Narrowing of a near ventricle per millimetre of push."""
+SQUEEZE = 32.0
+"""Narrowing of a near ventricle per millimetre of push; without it a push would stretch the ventricle it starts in."""
 DEEP_SITES = 0.12
-"""Share of foci that may start in thalamus, brain stem or cerebellum."""
+"""Chance of a site in brain stem or cerebellum, against 0.3 to 1.3 in the cerebrum (most in white matter)."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class LesionPlan:
     """Mean thickness of the enhancing rim; large values give solid tumours."""
     irregularity: float
     """0 is a ball, 1 is deeply lobulated."""
+    strands: float
+    """Enhancing strands and nodes inside the core, 0–1."""
     necrosis: float
     """0 is solid tissue, 1 is fluid."""
     seed: int
@@ -79,21 +81,22 @@ def plan_lesion(rng: np.random.Generator, head: Head, atlas: Atlas, config: Phan
     """Draw site, size and kind."""
     low_grade = bool(rng.random() < config.low_grade)
     count = 1 if rng.random() >= config.multifocal else int(rng.integers(2, 4))
-    median = 30.0 if low_grade else 26.0
-    core_ml = float(np.clip(median * np.exp(0.9 * rng.standard_normal()), SMALLEST_CORE_ML, LARGEST_CORE_ML))
+    median = 30.0 if low_grade else 23.0
+    core_ml = float(np.clip(median * np.exp(1.0 * rng.standard_normal()), SMALLEST_CORE_ML, LARGEST_CORE_ML))
     shares = rng.dirichlet(np.full(count, 1.5))
     centres = _sites(rng, head, atlas, count)
     foci = tuple(
         Focus(centre, max(core_ml * float(share), SMALLEST_CORE_ML))
         for centre, share in zip(centres, shares, strict=True)
     )
-    oedema = core_ml**0.35 * 25.0 * np.exp(0.6 * rng.standard_normal())
+    oedema = core_ml**0.35 * 17.0 * np.exp(0.7 * rng.standard_normal())
     return LesionPlan(
         foci=foci,
         low_grade=low_grade,
         oedema_ml=float(min(oedema * (0.35 if low_grade else 1.0), 170.0)),
         rim_mm=float(np.exp(rng.normal(1.75, 0.5))),
         irregularity=float(rng.uniform(0.35, 1.0)),
+        strands=float(rng.beta(1.0, 1.2)),
         necrosis=float(rng.beta(1.6, 1.4)),
         seed=int(rng.integers(2**62)),
     )
@@ -133,11 +136,11 @@ def push_field(plan: LesionPlan, head: Head, atlas: Atlas, config: PhantomConfig
         radius = (focus.volume_ml * 1000.0 * 0.75 / np.pi) ** (1 / 3)
         away = points - np.array(focus.centre, dtype=np.float32).reshape(3, 1, 1, 1)
         distance = np.maximum(np.sqrt((away**2).sum(axis=0)), 1e-3)
-        profile = np.where(distance < radius, distance / radius, np.exp(-(distance - radius) / 26.0))
-        strength = config.mass_effect * (0.42 if not plan.low_grade else 0.26) * radius
+        profile = np.where(distance < radius, distance / radius, np.exp(-(distance - radius) / 30.0))
+        strength = config.mass_effect * (0.48 if not plan.low_grade else 0.30) * radius
         velocity -= as_field(away / distance * profile * strength)
         velocity -= as_field(
-            towards_ventricle * np.exp(-np.maximum(distance - radius, 0.0) / 22.0) * strength * SQUEEZE
+            towards_ventricle * np.exp(-np.maximum(distance - radius, 0.0) / 16.0) * strength * SQUEEZE
         )
     velocity *= np.clip(depth / 18.0, 0.0, 1.0) ** 0.7
     velocity = np.stack([ndimage.gaussian_filter(axis, 1.0) for axis in velocity])
@@ -157,9 +160,8 @@ def grow_lesion(plan: LesionPlan, tissue: Tissue, config: PhantomConfig) -> Lesi
     solid *= np.clip(tissue.brain[box] * 1.5, 0.0, 1.0) * np.clip(1.25 - fluid, 0.0, 1.0)
     rim = _rim(plan, rng, edge - tumour_time, solid, config)
     oedema = _oedema(plan, rng, white, grey, fluid, solid, config)
-    mottle = 0.7 * smooth_noise(rng, shape, 5.0 / config.voxel_mm) + 0.7 * smooth_noise(
-        rng, shape, 10.0 / config.voxel_mm
-    )
+    coarse, fine = (smooth_noise(rng, shape, mm / config.voxel_mm) for mm in (9.0, 4.5))
+    mottle = as_field(0.7 * coarse + 0.7 * fine)
     parts = {"core": solid - rim, "rim": rim, "oedema": oedema * (1.0 - solid), "mottle": mottle}
     labels = _labels(parts, tissue, box)
     whole = {name: _into(values, box, config.shape) for name, values in parts.items()}
@@ -232,13 +234,14 @@ def _steepness(time: Field, config: PhantomConfig) -> Field:
 
 def _rim(plan: LesionPlan, rng: np.random.Generator, inside: Field, solid: Field, config: PhantomConfig) -> Field:
     """The enhancing part of the core: a rim of uneven thickness, with gaps, nodes and sometimes strands."""
-    thick = smooth_noise(rng, solid.shape, 12.0 / config.voxel_mm)
-    fine = smooth_noise(rng, solid.shape, 5.0 / config.voxel_mm)
+    thick, fine, bumps = (smooth_noise(rng, solid.shape, mm / config.voxel_mm) for mm in (12.0, 6.0, 4.0))
     if plan.low_grade:
         return np.zeros_like(solid)
     thickness = as_field(plan.rim_mm * (1.0 + 0.5 * thick + 0.25 * fine))
     depth = as_field(np.where(np.isfinite(inside), inside, -99.0) / 1.1)
-    return as_field(solid * sigmoid(thickness - depth, 0.5 * config.voxel_mm))
+    rim = sigmoid(thickness - depth, 0.5 * config.voxel_mm)
+    strands = plan.strands * np.exp(-((fine / 0.45) ** 2)) * sigmoid(as_field(thick + 0.6), 0.3)
+    return as_field(solid * np.maximum(rim, strands) * np.clip(1.05 - 0.25 * np.abs(bumps), 0.0, 1.0))
 
 
 def _oedema(
@@ -262,13 +265,12 @@ def _oedema(
     front = _threshold(time, tumour_ml + plan.oedema_ml, config)
     time = as_field(np.where(np.isfinite(time), time, 999.0))
     spared = np.clip(1.0 - fluid * 1.3, 0.0, 1.0) * np.clip(0.3 + 1.2 * white, 0.0, 1.0)
-    return as_field(sigmoid(front - time, 2.2) * spared)
+    return as_field(sigmoid(front - time, 1.6) * spared)
 
 
 def _labels(parts: dict[str, Field], tissue: Tissue, box: tuple[slice, ...]) -> Field:
-    """Each voxel gets the part that fills it most; faint oedema stays background, as annotators leave it."""
-    stacked = np.stack([np.full_like(parts["core"], 0.5), parts["core"], parts["oedema"] * 1.15, parts["rim"]])
+    """Labels as annotators set them: a rim counts once it is seen, faint oedema stays background."""
     solid = parts["core"] + parts["rim"]
-    inner = np.where(parts["rim"] > parts["core"], ET, NET)
-    labels = np.where(solid > 0.5, inner, np.where(stacked.argmax(axis=0) == ED, ED, 0))
-    return np.where(tissue.brain[box] > 0.3, labels, 0)
+    inner = np.where(parts["rim"] > 0.4 * solid, ET, NET)
+    labels = np.where(solid > 0.5, inner, np.where(parts["oedema"] > 0.45, ED, 0))
+    return as_field(np.where(tissue.brain[box] > 0.3, labels, 0))

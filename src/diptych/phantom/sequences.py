@@ -150,9 +150,9 @@ def _keep_order(values: dict[str, float], channel: str) -> None:
         values["fluid"] = min(values["fluid"], values["grey"] - 0.15)
     elif channel == "t2":
         values["grey"] = max(values["grey"], 1.15)
-        values["fluid"] = max(values["fluid"], values["grey"] + 0.7)
+        values["fluid"] = min(max(values["fluid"], values["grey"] + 0.7), 3.9)
     else:
-        values["grey"] = max(values["grey"], 1.05)
+        values["grey"] = max(values["grey"], 1.09)
         values["fluid"] = min(values["fluid"], 0.7)
 
 
@@ -232,15 +232,15 @@ def _add_lesion(
     signal = _replace(signal, lesion.oedema[box] * 0.85, contrast.oedema * (1.0 + 0.05 * mottle) * brain)
     wet = lesion.necrosis
     if not lesion.low_grade:
-        inner = contrast.tumour + (contrast.necrosis - contrast.tumour) * np.clip(wet + 0.25 * mottle, 0.0, 1.0)
+        inner = contrast.tumour + (contrast.necrosis - contrast.tumour) * np.clip(wet + 0.35 * mottle, 0.0, 1.0)
     elif scanner.mismatch and channel == "flair":
         inner = contrast.tumour * (0.62 + 0.06 * mottle)
     else:
-        inner = contrast.tumour * (1.0 + 0.07 * mottle)
+        inner = contrast.tumour * (1.0 + 0.10 * mottle)
     if scanner.blood and not lesion.low_grade:
         inner = _replace(inner, sigmoid(mottle - 0.9, 0.15), contrast.blood)
     signal = _replace(signal, core, inner * brain)
-    return _replace(signal, rim, contrast.enhancing * (1.0 + 0.10 * mottle) * brain).astype(np.float32)
+    return _replace(signal, rim, contrast.enhancing * (1.0 + 0.12 * mottle) * brain).astype(np.float32)
 
 
 def _receive(
