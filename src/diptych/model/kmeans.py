@@ -18,7 +18,7 @@ ROWS_PER_CENTRE = 64
 
 def kmeans(rows: Tensor, centres: int, *, iterations: int = 10, seed: int = 0) -> Tensor:
     """Centres `[centres, D]` of rows `[N, D]`, the same for the same rows in any order."""
-    rows = rows.unique(dim=0)  # sorted, too
+    rows = torch.unique(rows, dim=0)  # sorted, too
     if len(rows) < centres:
         raise TrainingError(
             f"k-means start: {len(rows)} different vectors cannot give {centres} codes; encode more batches"
