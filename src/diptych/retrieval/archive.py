@@ -11,6 +11,7 @@ newer one. Knows how the parts fit together; each part has its own file.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,25 +19,34 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from diptych import archive as archives
 from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork, load_model
+from diptych.model.shipped import shipped_models
 from diptych.retrieval.answers import Answer, named_matches
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
+from diptych.retrieval.contrast import contrast_warnings
+from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
+from diptych.retrieval.figure import draw_answer
 from diptych.retrieval.histogram import HistogramSearch
+from diptych.retrieval.learned import load_learned_tables
 from diptych.retrieval.metrics import model_tables
+from diptych.retrieval.overlap import METRIC as OVERLAP
+from diptych.retrieval.overlap import OverlapSearch
 from diptych.retrieval.pixels import SlicePixels, stored_pixels
 from diptych.retrieval.questions import Question, slice_query, volume_query
 from diptych.retrieval.regions import touched_cells
 from diptych.retrieval.subjects import EncodedSlice, encode_slice, stored_slice
+from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volumes import VolumeMatch, VolumeSearch
-from diptych.search import SearchEngine
+from diptych.search import Match, Query, SearchEngine
 from diptych.tables import Tables
 from diptych.volumes import Volume, find_patients, read_patient, subject_of
 
@@ -54,11 +64,27 @@ class Archive:
     threads: int = 1
 
     @classmethod
-    def open(cls, path: Path | str, *, model: Path | str | FeatureDecomposingNetwork, threads: int = 1) -> Archive:
-        """Open an archive with the model that made it; any other model is refused."""
-        network = model if isinstance(model, FeatureDecomposingNetwork) else load_model(Path(model))
-        store = archives.Archive.open(path, model=NetworkEncoder(network).identity)
-        tables = model_tables(network)
+    def open(
+        cls, path: Path | str, *, model: Path | str | FeatureDecomposingNetwork | None = None, threads: int = 1
+    ) -> Archive:
+        """Open an archive with the model that made it; any other model is refused.
+
+        Without `model`, that must be one of the models that come with Diptych.
+        """
+        store = archives.Archive.open(path)
+        if isinstance(model, FeatureDecomposingNetwork):
+            folder, network = None, model
+        else:
+            folder = _shipped(store) if model is None else Path(model)
+            network = load_model(folder)
+        identity = NetworkEncoder(network).identity
+        store.model.require(identity, store.path)
+        learned = None
+        if folder is not None:
+            learned = load_learned_tables(
+                folder, fingerprint=identity.fingerprint, cells=identity.cells, codes=identity.normal_codes
+            )
+        tables = model_tables(network, learned=learned, cache=store.cache_folder)
         return cls(store, network, tables, open_catalogue(store, tables), threads)
 
     def refreshed(self) -> Archive:
@@ -80,8 +106,28 @@ class Archive:
         return HistogramSearch(self.engine)
 
     @cached_property
+    def overlap(self) -> OverlapSearch:
+        """Search by decoded labels; the archive's own are decoded on first use, which takes a while, and kept."""
+        decoder = PlaneDecoder(self.network)
+        planes = {
+            panel: archive_planes(
+                self.catalogue.index,
+                panel,
+                decoder,
+                cache=self.store.cache_folder,
+                version=self.catalogue.version,
+            )
+            for panel in decoder.panels
+        }
+        return OverlapSearch(self.engine, planes, decoder)
+
+    @cached_property
     def volume_search(self) -> VolumeSearch:
         return VolumeSearch(self.engine, self.catalogue.volumes)
+
+    @cached_property
+    def trust_check(self) -> TrustCheck:
+        return TrustCheck(self.network, self.catalogue, self.engine)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -94,7 +140,8 @@ class Archive:
         Without `z_index` it is the slice with the largest predicted lesion.
         """
         volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
-        return encode_slice(volume, self.encoder, z_index=z_index)
+        subject = encode_slice(volume, self.encoder, z_index=z_index)
+        return replace(subject, warnings=(*subject.warnings, *contrast_warnings(volume)))
 
     def stored(self, volume_key: str, *, z_index: int | None = None) -> EncodedSlice:
         """A slice of an archived volume; without `z_index`, the one with the largest predicted lesion."""
@@ -104,8 +151,7 @@ class Archive:
         """The slices that are most like this one: the best of each patient, nearest first."""
         if question.anywhere in (None, "histogram"):
             query = slice_query(question, subject, self.catalogue, region=self._region(subject, question))
-            found = self.engine.search(query) if question.anywhere is None else self.histograms.search(query)
-            matches = named_matches(found, self.catalogue)
+            matches = named_matches(self._search(query, question), self.catalogue)
         else:
             placed = search_placements(
                 self.engine,
@@ -159,6 +205,16 @@ class Archive:
             match_pixels=stored_pixels(self.store, match.volume, match.z_index, self.encoder),
         )
 
+    def figure(self, answer: Answer, *, matches: int = 5) -> Image:
+        """Query and first matches in a row, as a Pillow image."""
+        shown = [self.explain(answer, place) for place in range(min(matches, len(answer.matches)))]
+        query = self.view(answer.subject)
+        return draw_answer(answer, query, shown, pixel_spacing=answer.subject.pixel_spacing)
+
+    def trust(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
+        """Whether the slice looks like what the model and the archive know."""
+        return self.trust_check.check(subject, metric=metric)
+
     def view(self, subject: EncodedSlice) -> SliceView:
         """A slice with everything that its codes decode to: also the preview of a composed query."""
         ids = subject.normal_ids[None], subject.abnormal_ids[None]
@@ -179,6 +235,14 @@ class Archive:
         if not cells.any():
             raise UsageError(f"{subject.name}: no lesion is predicted here; choose another slice, or give a region")
         return cells
+
+    def _search(self, query: Query, question: Question) -> list[Match]:
+        """Hand the query to whoever answers it."""
+        if question.anywhere == "histogram":
+            return self.histograms.search(query)
+        if question.rerank is not None:
+            return self.overlap.rerank(query, candidates=question.rerank)
+        return self.overlap.search(query) if question.metric == OVERLAP else self.engine.search(query)
 
     def _places(self, subject: EncodedSlice, question: Question) -> list[PlacedLesion]:
         """The lesion, or what lies in the question's region, in every place that the question allows."""
@@ -214,3 +278,13 @@ def read_one(folder: Path) -> Volume:
         keys = ", ".join(patient.patient_key for patient in patients[:3])
         raise UsageError(f"{folder}: holds {len(patients)} patients ({keys}, …); name the folder of one")
     return read_patient(replace(patients[0], twin={}))
+
+
+def _shipped(store: archives.Archive) -> Path:
+    """The folder of the shipped model that made an archive."""
+    for folder in shipped_models().values():
+        if json.loads((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"] == store.model.fingerprint:
+            return folder
+    raise UsageError(
+        f"{store.path}: was made by model {store.model.describe()}, which does not come with Diptych; give its folder"
+    )

@@ -6,9 +6,19 @@ Knows codebooks and tables; nothing about archives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.hashing.binarise import binarise
+from diptych.hashing.optimise import optimise
 from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
-from diptych.tables import DistanceTable, Tables, angular_table, euclidean_table
+from diptych.retrieval.learned import METRIC, LearnedTables
+from diptych.search import load_arrays, save_arrays
+from diptych.tables import DistanceTable, Tables, angular_table, euclidean_table, hamming_table
 
 __all__ = ["LazyTables", "model_tables"]
 
@@ -35,17 +45,42 @@ class LazyTables(Mapping[str, DistanceTable]):
         return metric in self._makers
 
 
-def model_tables(network: FeatureDecomposingNetwork) -> Tables:
-    """Every table that follows from the two codebooks."""
+def model_tables(
+    network: FeatureDecomposingNetwork, *, learned: LearnedTables | None = None, cache: Path | None = None
+) -> Tables:
+    """Every table that follows from the two codebooks, and the learned ones where there are any.
+
+    What takes seconds is kept in the folder `cache`.
+    """
     rows, columns = network.config.latent_size
-    return Tables(*(_panel(one, rows * columns) for one in (network.normal_quantizer, network.abnormal_quantizer)))
+    panels = {"normal": network.normal_quantizer, "abnormal": network.abnormal_quantizer}
+    tables = {}
+    for name, quantizer in panels.items():
+        makers = _makers(quantizer, rows * columns, None if cache is None else cache / f"hamming-{name}.arrays")
+        if learned is not None and name in learned.panels:
+            makers[METRIC] = learned.panels[name].distance_table
+        tables[name] = LazyTables(makers)
+    return Tables(**tables)
 
 
-def _panel(quantizer: VectorQuantizer, cells: int) -> LazyTables:
+def _makers(quantizer: VectorQuantizer, cells: int, cache: Path | None) -> dict[str, Callable[[], DistanceTable]]:
     codebook = quantizer.codebook.detach().cpu().numpy()
-    return LazyTables(
-        {
-            "euclidean": lambda: euclidean_table(codebook, cells=cells),
-            "angular": lambda: angular_table(codebook, cells=cells),
-        }
-    )
+    return {
+        "euclidean": lambda: euclidean_table(codebook, cells=cells),
+        "angular": lambda: angular_table(codebook, cells=cells),
+        "hamming": lambda: _hamming(codebook, cache),
+    }
+
+
+def _hamming(codebook: NDArray[np.float32], cache: Path | None) -> DistanceTable:
+    """The table of binary codes with their length optimised (algorithm A.1), which takes seconds the first time."""
+    key = f"hamming 1 of {sha256(codebook.tobytes()).hexdigest()}"
+    kept = None if cache is None else load_arrays(cache, key=key)
+    if kept is not None:
+        return DistanceTable("hamming", "sum", kept["entries"], 1.0)
+    table = hamming_table(optimise(binarise(codebook)).rows())
+    if cache is not None:
+        with suppress(OSError):
+            cache.parent.mkdir(mode=0o700, exist_ok=True)
+            save_arrays(cache, {"entries": table.entries}, key=key)
+    return table

@@ -35,7 +35,10 @@ class Question:
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
     metric: str = "euclidean"
-    """Distance between codes: euclidean, angular, hamming, or one that the model brings along."""
+    """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, or overlap
+    between the labels that codes decode to."""
+    rerank: int | None = None
+    """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None
     """Cells to compare, `[h, w]` (see `regions`); all of them by default."""
     inside_lesion: bool = False

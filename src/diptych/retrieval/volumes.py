@@ -124,20 +124,20 @@ class VolumeSearch:
 
     def _compare(self, ids: Ids, volume: int, panel: str, query: Query) -> _Compared:
         region = self.engine.region(query)
-        return _compare(ids[:, region], self._ids(volume, panel)[:, region], self.engine.table(query, panel))
+        return _compare(ids, self._ids(volume, panel), self.engine.table(query, panel), region)
 
 
-def _compare(one: Ids, other: Ids, table: DistanceTable) -> _Compared:
-    """Distance between ids `[S, P]` and `[T, P]`, and each level's part of it."""
+def _compare(one: Ids, other: Ids, table: DistanceTable, region: NDArray[np.bool_]) -> _Compared:
+    """Distance between ids `[S, P]` and `[T, P]` over a region `[P]`, and each level's part of it."""
     here, there = align(len(one), len(other))
-    one, other = one[here], other[there]
-    levels = len(here)
-    sums = table.entries[one, other].sum(axis=1, dtype=np.int64)  # [levels]
+    one, other = one[here][:, region], other[there][:, region]
+    levels, weights = len(here), table.weights_of(len(region))[region]
+    sums = table.entries[one, other] @ weights  # [levels]
     if table.kind != "angle":
         distance = float(table.distance(sums.sum() / levels))
         return _Compared(distance, _shared(distance, sums.astype(np.float64)))
     lengths = np.diag(table.entries).astype(np.float64)
-    own, found = lengths[one].sum(axis=1), lengths[other].sum(axis=1)
+    own, found = lengths[one] @ weights, lengths[other] @ weights
     product = float(np.sqrt(own.sum()) * np.sqrt(found.sum()))
     cosine = sums.sum() / product if product else float(own.sum() == found.sum())
     distance = float(np.arccos(np.clip(cosine, -1.0, 1.0)))

@@ -1,0 +1,133 @@
+"""How far an answer can be trusted: does the query look like what the model and the archive know?
+
+Knows encoded slices, the network, catalogues and search. What a reader of the images can tell (a raw head, exchanged
+channels, another modality) comes along as the query's own warnings; see `contrast` and `diptych.volumes.rawhead`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
+from diptych.retrieval.catalogue import Catalogue
+from diptych.retrieval.subjects import EncodedSlice
+from diptych.search import PANELS, Filter, Query, SearchEngine
+
+__all__ = ["Trust", "TrustCheck"]
+
+SAMPLED = 48
+"""Archived slices whose nearest neighbours tell what is usual."""
+RARE = 0.001
+"""A code is rare in a cell where fewer than this share of other patients' slices have it."""
+MANY_RARE = 0.3
+"""Share of rare cells that is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Signs that a query lies outside what is known; all small for a query like those in the archive."""
+
+    quantisation_error: float | None
+    """Squared distance between the encoder's output and the codes, as a share of the codebooks' own variance; None
+    where the query has no pixels."""
+    normal_isolation: float | None
+    """Distance to the nearest slice of another patient by normal code, as a multiple of the archive's median; None
+    in an archive of one patient."""
+    abnormal_isolation: float | None
+    """The same by abnormal code."""
+    rare_codes: float
+    """Share of cells, over both panels, with a code that other patients hardly ever have there."""
+    warnings: tuple[str, ...]
+    """Plain sentences for people."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class TrustCheck:
+    """Compares queries with an archive; what is usual in the archive is worked out once per metric."""
+
+    def __init__(self, network: FeatureDecomposingNetwork, catalogue: Catalogue, engine: SearchEngine) -> None:
+        self.network = network
+        self.catalogue = catalogue
+        self.engine = engine
+        self._usual: dict[tuple[str, str], list[float]] = {}
+
+    def check(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
+        """Look at one query."""
+        own = [self.catalogue.patients[key] for key in subject.patients if key in self.catalogue.patients]
+        warnings = list(subject.warnings)
+        isolation: dict[str, float | None] = {}
+        for panel in PANELS:
+            nearest = self._nearest(_panel_query(panel, getattr(subject, f"{panel}_ids"), own, metric))
+            usual = self.usual(panel, metric)
+            isolation[panel] = nearest / (float(np.median(usual)) or 1.0) if usual and nearest is not None else None
+            if usual and nearest is not None and nearest > max(usual):
+                warnings.append(
+                    f"The nearest {panel} code is farther away than that of any of {len(usual)} archived slices; "
+                    "matches may mean little."
+                )
+        rare = self.rare_codes(subject, own)
+        if rare > MANY_RARE:
+            warnings.append(f"{rare:.0%} of its codes are hardly ever seen in that place; matches may mean little.")
+        return Trust(
+            quantisation_error(self.network, subject), isolation["normal"], isolation["abnormal"], rare, tuple(warnings)
+        )
+
+    def usual(self, panel: str, metric: str) -> list[float]:
+        """Distances from archived slices to their nearest slice of another patient."""
+        key = panel, metric
+        if key not in self._usual:
+            index = self.catalogue.index
+            places = np.unique(np.linspace(0, len(index) - 1, SAMPLED).round().astype(np.int64))
+            patients = index.patient_of_volume[index.volume_of(places)].tolist()
+            grids = index.codes[panel].ids(places).reshape(-1, *index.grid)
+            queries = [
+                _panel_query(panel, grid, [patient], metric) for grid, patient in zip(grids, patients, strict=True)
+            ]
+            found = [matches[0].distance for matches in self.engine.search_batch(queries) if matches]
+            self._usual[key] = found
+        return self._usual[key]
+
+    def rare_codes(self, subject: EncodedSlice, own: list[int]) -> float:
+        """Share of cells with a code that is rare there among slices of other patients."""
+        index = self.catalogue.index
+        slices = self.catalogue.sample()
+        others = slices[~np.isin(index.patient_of_volume[index.volume_of(slices)], own)]
+        shares = []
+        for panel in PANELS:
+            ids = np.asarray(getattr(subject, f"{panel}_ids"), dtype=np.int64).reshape(-1)
+            frequencies = self.catalogue.frequencies(panel, others)
+            shares.append(frequencies[np.arange(len(ids)), ids] < RARE)
+        return float(np.mean(shares))
+
+    def _nearest(self, query: Query) -> float | None:
+        matches = self.engine.search(query)
+        return matches[0].distance if matches else None
+
+
+def _panel_query(panel: str, ids: NDArray[np.integer], exclude: list[int], metric: str) -> Query:
+    where = Filter(exclude_patients=exclude)
+    if panel == "normal":
+        return Query(normal=ids, by="normal", metric=metric, top=1, where=where)
+    return Query(abnormal=ids, by="abnormal", metric=metric, top=1, where=where)
+
+
+@torch.no_grad()
+def quantisation_error(network: FeatureDecomposingNetwork, subject: EncodedSlice) -> float | None:
+    """Mean over both panels of the error in a cell over the variance of the codebook."""
+    if subject.image is None:
+        return None
+    device = network.normal_quantizer.codebook.device
+    whole = network.decompose(torch.from_numpy(np.ascontiguousarray(subject.image[None])).to(device))
+    panels = (whole.normal_error, network.normal_quantizer), (whole.abnormal_error, network.abnormal_quantizer)
+    return float(np.mean([float(error.mean()) / _variance(quantizer) for error, quantizer in panels]))
+
+
+def _variance(quantizer: VectorQuantizer) -> float:
+    return float(quantizer.codebook.var(dim=0).sum()) or 1.0

@@ -1,0 +1,64 @@
+"""Channels that look exchanged, doubled or like something else are said; phantoms as they are pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diptych.phantom import PhantomConfig, make_phantom
+from diptych.retrieval.contrast import contrast_warnings
+from diptych.volumes import CHANNELS, Volume, find_patients, read_patient
+
+
+@pytest.fixture(scope="module")
+def volume() -> Volume:
+    return make_phantom(11, config=PhantomConfig(voxel_mm=4.0, samples=1)).volume
+
+
+def with_channels(volume: Volume, order: list[int]) -> Volume:
+    return replace(volume, array=volume.array[order])
+
+
+def test_a_patient_in_order_passes(volume: Volume) -> None:
+    assert contrast_warnings(volume) == []
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(range(4), 2)))
+def test_two_exchanged_channels_are_named(volume: Volume, one: int, other: int) -> None:
+    order = [0, 1, 2, 3]
+    order[one], order[other] = other, one
+    (warning,) = contrast_warnings(with_channels(volume, order))
+    assert f"{CHANNELS[one]} and {CHANNELS[other]} look exchanged" in warning
+
+
+def test_one_image_for_all_channels_is_not_what_the_model_knows(volume: Volume) -> None:
+    (warning,) = contrast_warnings(with_channels(volume, [0, 0, 0, 0]))
+    assert "do not look like t1, t1gd, t2, flair" in warning
+
+
+def test_a_ct_is_not_what_the_model_knows(volume: Volume) -> None:
+    """Bone ten times as bright as a brain that hardly varies, given as all four channels."""
+    rng = np.random.default_rng(0)
+    brain = volume.brain
+    edge = brain & ~np.roll(brain, 1, axis=0)
+    ct = np.where(edge, 1000.0, np.where(brain, rng.normal(35, 4, brain.shape).clip(1), 0)).astype(np.float32)
+    noisy = np.stack([np.where(ct > 0, ct + rng.uniform(0, 2, ct.shape), 0) for _ in CHANNELS]).astype(np.float32)
+    assert "not CT" in contrast_warnings(replace(volume, array=noisy))[0]
+
+
+def test_fewer_channels_are_not_judged(volume: Volume) -> None:
+    assert contrast_warnings(replace(volume, channels=("t1",), array=volume.array[:1])) == []
+
+
+@pytest.mark.data
+def test_real_patients_pass_and_exchanged_t1_and_t2_do_not(brats: Path) -> None:
+    chosen = set((brats / "test.txt").read_text().split()[:6])
+    for files in find_patients(brats / "patients"):
+        if files.patient_key in chosen:
+            volume = read_patient(replace(files, lesion=None, anatomy=None))
+            assert contrast_warnings(volume) == []
+            assert contrast_warnings(with_channels(volume, [2, 1, 0, 3])) != []
