@@ -20,15 +20,21 @@ from diptych.model.blocks import NormConv, ResBlock, he_init_
 
 __all__ = ["LabelEncoder"]
 
+UNSEEN = 0.5
+"""How often a code that was never seen in a cell counts as seen there."""
+
 
 class LabelEncoder(nn.Module):
-    """Label maps `[B, H, W]` to a logit per code and cell, `[B, K, h, w]`."""
+    """Label maps `[B, H, W]` to a logit per code and cell, `[B, K, h, w]`.
+
+    The map is halved before the first convolution: what matters in a cell is how much of each label lies where.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        widths = config.widths
-        layers: list[nn.Module] = [nn.Conv2d(config.lesion_classes, widths[0], 3, padding=1)]
+        widths = config.widths[1:]
+        layers: list[nn.Module] = [nn.AvgPool2d(2), nn.Conv2d(config.lesion_classes, widths[0], 3, padding=1)]
         layers += [NormConv(width, next_width, stride=2) for width, next_width in pairwise(widths)]
         layers += [ResBlock(widths[-1], widths[-1]), ResBlock(widths[-1], widths[-1])]
         self.descend = nn.Sequential(*layers)
@@ -44,15 +50,16 @@ class LabelEncoder(nn.Module):
         return logits
 
     @torch.no_grad()
-    def start(self, counts: Tensor) -> None:
-        """Begin with how often each code stands in each cell, `[K, h, w]`: what to expect of any slice."""
-        self.habit.copy_(torch.log((counts.float() + 0.5) / (counts.sum(dim=0) + 0.5 * len(counts))))
+    def start(self, ids: Tensor) -> None:
+        """Begin with what stands in each cell of any slice, as seen in some ids `[B, h, w]`."""
+        counts = F.one_hot(ids, self.config.codebook_size).sum(dim=0).movedim(-1, 0) + UNSEEN  # [K, h, w]
+        self.habit.copy_(torch.log(counts / counts.sum(dim=0)))
 
     @torch.no_grad()
     def ids(self, labels: Tensor, codebook: Tensor) -> Tensor:
         """The ids `[B, h, w]` that are nearest to the truth on average, by the abnormal codebook `[K, D]`.
 
-        E|e_k − e|² = |e_k|² − 2 e_k·E[e] + constant, so the code nearest to the expected vector is the one.
+        E|e_k − e|² = |e_k|² − 2 e_k·E[e] + constant, so it is the code nearest to the expected vector.
         """
         probabilities = self(labels).softmax(dim=1)  # [B, K, h, w]
         expected = torch.einsum("bkhw,kd->bhwd", probabilities, codebook)

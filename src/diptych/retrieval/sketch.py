@@ -1,0 +1,134 @@
+"""A lesion painted by hand as a question: label map → abnormal ids, through the model's label encoder.
+
+    sketcher = Sketcher.open("model", archive.network)
+    answer = ask_sketch(archive, sketcher, read_sketch(Path("lesion.png")))
+
+A label map has the size of the network's input, rows from anterior to posterior, columns from the patient's right to
+the left: 0 background, 1 NET, 2 ED, 3 ET. The label encoder lies beside the model as `sketch.safetensors`, belongs to
+exactly one model and is never part of its fingerprint. Fitting one is `sketch_fitting.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from diptych.errors import LabelError, ModelError, UsageError
+from diptych.model import FeatureDecomposingNetwork
+from diptych.model.label_encoder import LabelEncoder
+from diptych.retrieval.answers import Answer
+from diptych.retrieval.archive import Archive
+from diptych.retrieval.questions import Question
+from diptych.retrieval.subjects import EncodedSlice
+from diptych.volumes import LESION_LABELS
+
+__all__ = ["SKETCH_FILE", "Sketcher", "ask_sketch", "sketch_slice"]
+
+SKETCH_FILE = "sketch.safetensors"
+FORMAT, VERSION = "diptych-sketch", "1"
+
+
+@dataclass(frozen=True, eq=False)
+class Sketcher:
+    """A network with the label encoder that was fitted to it."""
+
+    network: FeatureDecomposingNetwork
+    encoder: LabelEncoder
+
+    @classmethod
+    def open(cls, folder: Path | str, network: FeatureDecomposingNetwork) -> Sketcher:
+        """Read the label encoder in a model's folder; one that was fitted to another model is refused."""
+        path = Path(folder) / SKETCH_FILE
+        if not path.is_file():
+            raise ModelError(f"{path}: not there; make it with 'diptych fit-sketch STORE --model {folder}'")
+        again = f"run 'diptych fit-sketch STORE --model {folder}' again"
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata() or {}
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ModelError(f"{path}: not a safetensors file ({str(error).splitlines()[0]}); {again}") from None
+        if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
+            raise ModelError(f"{path}: not a label encoder of this format ({VERSION}); {again}")
+        if about.get("model") != network.fingerprint:
+            fitted, given = str(about.get("model"))[:12], network.fingerprint[:12]
+            raise ModelError(f"{path}: was fitted to model {fitted}, not to {given}; {again}")
+        encoder = LabelEncoder(network.config)
+        try:
+            encoder.load_state_dict(state)
+        except RuntimeError:
+            raise ModelError(f"{path}: its tensors do not fit the model; {again}") from None
+        return cls(network, encoder.eval())
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the label encoder beside its model, whole or not at all."""
+        path = Path(folder) / SKETCH_FILE
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.encoder.state_dict().items()}
+        about = {"format": FORMAT, "version": VERSION, "model": self.network.fingerprint}
+        save_file(state, unfinished, metadata=about)
+        unfinished.replace(path)
+        return path
+
+    def ids(self, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Abnormal ids `[h, w]` of a label map `[H, W]`."""
+        self._check(labels)
+        painted = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))[None]
+        codebook = self.network.abnormal_quantizer.codebook
+        return np.asarray(self.encoder.ids(painted.to(codebook.device), codebook)[0].cpu().numpy())
+
+    def _check(self, labels: NDArray[np.integer]) -> None:
+        size = self.network.config.image_size
+        if labels.shape != size:
+            shape = "x".join(map(str, labels.shape))
+            raise LabelError(f"sketch of {shape} pixels: this model takes {size[0]}x{size[1]}; paint it on a slice")
+        known = range(self.network.config.lesion_classes)
+        if unknown := sorted({*np.unique(labels).tolist()} - {*known}):
+            names = ", ".join(f"{label} {name}" for label, name in LESION_LABELS.items())
+            raise LabelError(f"sketch with labels {unknown[:5]}: the labels are {names}; use only these")
+        if not np.any(labels):
+            raise LabelError("sketch without any lesion: every label is 0; paint at least one pixel")
+
+
+def sketch_slice(
+    archive: Archive, sketcher: Sketcher, labels: NDArray[np.integer], *, anatomy: EncodedSlice | None = None
+) -> EncodedSlice:
+    """The painted lesion as a subject of questions, in the anatomy of a slice or in the archive's commonest."""
+    ids = sketcher.ids(labels)
+    if anatomy is not None:
+        name, base = f"sketch in the anatomy of {anatomy.name}", anatomy
+    else:
+        (H, W), field = archive.encoder.geometry.size, archive.encoder.geometry.field
+        spacing = (1.0, 1.0) if field is None else (field[0] / H, field[1] / W)
+        name, base = "sketch", EncodedSlice("", _typical_anatomy(archive), ids, frozenset(), pixel_spacing=spacing)
+    painted = labels.astype(np.uint8)
+    return replace(base, name=name, abnormal_ids=ids, volume_key=None, image=None, lesion=painted, anatomy=None)
+
+
+def ask_sketch(
+    archive: Archive,
+    sketcher: Sketcher,
+    labels: NDArray[np.integer],
+    question: Question = Question(by="abnormal"),
+    *,
+    anatomy: EncodedSlice | None = None,
+) -> Answer:
+    """The slices whose lesion is most like the painted one; with `anatomy`, by its normal code too."""
+    if anatomy is None and question.by != "abnormal":
+        raise UsageError(f"by {question.by}: a sketch alone has no anatomy; search by abnormal, or choose a slice too")
+    return archive.query(sketch_slice(archive, sketcher, labels, anatomy=anatomy), question)
+
+
+def _typical_anatomy(archive: Archive) -> NDArray[np.int64]:
+    """The commonest normal id of each cell, `[h, w]`: only to look at."""
+    catalogue = archive.catalogue
+    shares = catalogue.frequencies("normal", catalogue.sample())
+    ids: NDArray[np.int64] = np.argmax(shares, axis=1).reshape(catalogue.index.grid)
+    return ids
