@@ -12,7 +12,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from diptych.cli import archive, doctor, index, phantom, prepare, show, split, train
+from diptych.cli import (
+    archive,
+    codes,
+    doctor,
+    edit,
+    fit_sketch,
+    fit_tables,
+    hash,
+    index,
+    phantom,
+    prepare,
+    search,
+    show,
+    split,
+    train,
+)
 from diptych.errors import DiptychError
 
 __all__ = ["app", "main"]
@@ -75,8 +90,14 @@ app.command(rich_help_panel="Data")(prepare.prepare)
 app.command(rich_help_panel="Data")(show.show)
 app.command(rich_help_panel="Data")(split.split)
 app.command(rich_help_panel="Model")(train.train)
+app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
+app.command(rich_help_panel="Model")(fit_tables.fit_tables)
 app.command(rich_help_panel="Archive")(index.index)
 app.add_typer(archive.app, rich_help_panel="Archive")
+app.command(rich_help_panel="Search")(search.search)
+app.command(rich_help_panel="Search")(codes.codes)
+app.command(rich_help_panel="Search")(edit.edit)
+app.command("hash", rich_help_panel="Search")(hash.hash_codebooks)
 app.command(rich_help_panel="Help")(doctor.doctor)
 
 
