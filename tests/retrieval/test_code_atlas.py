@@ -121,7 +121,7 @@ def test_the_command_lists_slices(archive: Archive, codes: ArchiveCodes) -> None
         ((), "give --out FILE for the atlas, or --id NUMBER"),
         (("--id", 99), "id 99: the abnormal codebook has ids 0 to 19"),
         (("--id", 3, "--cell", "3;4"), "give row and column"),
-        (("--out", "atlas.html"), "give its folder as --model"),
+        (("--out", "atlas.html"), "does not come with Diptych; give its folder"),
     ],
 )
 def test_the_command_refuses_in_one_line(archive: Archive, options: tuple[object, ...], line: str) -> None:

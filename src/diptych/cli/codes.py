@@ -30,7 +30,8 @@ class PanelName(StrEnum):
 def codes(
     archive: Annotated[Path, typer.Argument(help="The archive whose codes are looked at.")],
     model: Annotated[
-        Path | None, typer.Option("--model", help="Folder of the archive's model, for --out.", show_default=False)
+        Path | None,
+        typer.Option(help="The model that made the archive, for --out.", show_default="the shipped one"),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the atlas of all codes to this .html file.")] = None,
     panel: Annotated[PanelName, typer.Option(help="Which codebook --id belongs to.")] = PanelName.ABNORMAL,
@@ -71,17 +72,13 @@ def codes(
 
 
 def _write_atlas(archive: Path, found: ArchiveCodes, model: Path | None, out: Path) -> None:
-    from diptych.archive.encoding import NetworkEncoder
     from diptych.cli.console import progress_bar
-    from diptych.model import load_model
+    from diptych.retrieval import Archive
     from diptych.retrieval.code_atlas_page import draw_code_atlas
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--out {out}: the atlas is a web page; give a name that ends in .html")
-    if model is None:
-        raise UsageError("--out: the atlas needs the model that decodes; give its folder as --model")
-    network = load_model(model)
-    found.model.require(NetworkEncoder(network).identity, archive)
+    network = Archive.open(archive, model=model).network
     with progress_bar("Decoding") as progress:
         page = draw_code_atlas(found, network, title=archive.name, progress=progress)
     try:

@@ -18,7 +18,9 @@ def edit(
         Path, typer.Argument(help="The archive; its lesion-free slices tell what usually stands there.")
     ],
     patient: Annotated[str, typer.Argument(help="Volume key in the archive, or the folder of a patient.")],
-    model: Annotated[Path, typer.Option("--model", help="Folder of the archive's model.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Option(help="The model that made the archive.", show_default="the shipped one")
+    ] = None,
     figure: Annotated[Path, typer.Option("--figure", help="The picture to write, a .png file.")] = Path("edited.png"),
     slice_number: Annotated[
         int | None,

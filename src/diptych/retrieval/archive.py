@@ -62,6 +62,8 @@ class Archive:
     tables: Tables
     catalogue: Catalogue
     threads: int = 1
+    model_folder: Path | None = None
+    """Where the model was read from, with what else lies there; None for one that was given as a network."""
 
     @classmethod
     def open(
@@ -85,7 +87,7 @@ class Archive:
                 folder, fingerprint=identity.fingerprint, cells=identity.cells, codes=identity.normal_codes
             )
         tables = model_tables(network, learned=learned, cache=store.cache_folder)
-        return cls(store, network, tables, open_catalogue(store, tables), threads)
+        return cls(store, network, tables, open_catalogue(store, tables), threads, folder)
 
     def refreshed(self) -> Archive:
         """The archive as it is now: this very object unless something has changed."""

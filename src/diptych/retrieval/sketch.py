@@ -1,7 +1,7 @@
 """A lesion painted by hand as a question: label map → abnormal ids, through the model's label encoder.
 
-    sketcher = Sketcher.open("model", archive.network)
-    answer = ask_sketch(archive, sketcher, read_sketch(Path("lesion.png")))
+    sketcher = Sketcher.of(archive)
+    answer = ask_sketch(archive, sketcher, read_sketch("lesion.png"))
 
 A label map has the size of the network's input, rows from anterior to posterior, columns from the patient's right to
 the left: 0 background, 1 NET, 2 ED, 3 ET. The label encoder lies beside the model as `sketch.safetensors`, belongs to
@@ -66,6 +66,13 @@ class Sketcher:
         except RuntimeError:
             raise ModelError(f"{path}: its tensors do not fit the model; {again}") from None
         return cls(network, encoder.eval())
+
+    @classmethod
+    def of(cls, archive: Archive) -> Sketcher:
+        """The label encoder beside the model of an archive."""
+        if archive.model_folder is None:
+            raise UsageError("sketch: this archive was opened with a network; open it with the folder of its model")
+        return cls.open(archive.model_folder, archive.network)
 
     def save(self, folder: Path | str) -> Path:
         """Write the label encoder beside its model, whole or not at all."""
