@@ -1,0 +1,322 @@
+"""`diptych search`: ask an archive for slices, comparators or volumes like a given one."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diptych.errors import ArchiveError, InputError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from diptych.retrieval import Answer, Archive, EncodedSlice, Question
+    from diptych.retrieval.trust import Trust
+    from diptych.retrieval.volumes import VolumeMatch
+
+__all__ = ["Find", "search"]
+
+NOTICE = "Research use only, not a medical device."
+
+
+class Find(StrEnum):
+    """What is looked for."""
+
+    SLICES = "slices"
+    COMPARATORS = "comparators"
+    VOLUMES = "volumes"
+
+
+class Panel(StrEnum):
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+    BOTH = "both"
+
+
+class Anywhere(StrEnum):
+    SHIFTED = "shifted"
+    MIRRORED = "mirrored"
+    BOTH = "both"
+    HISTOGRAM = "histogram"
+
+
+class Preset(StrEnum):
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+def search(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY", help="Folder with a patient's NIfTI files, or an archived volume.", show_default=False
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The model that made the archive.", show_default="the shipped one"),
+    ] = None,
+    slice_number: Annotated[
+        int | None,
+        typer.Option(
+            "--slice", help="Axial plane of the query, from the bottom.", show_default="largest predicted lesion"
+        ),
+    ] = None,
+    find: Annotated[
+        Find,
+        typer.Option(
+            help="Slices; comparators: lesion-free slices of others, nearest by normal code; or whole volumes."
+        ),
+    ] = Find.SLICES,
+    by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
+    weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
+    metric: Annotated[
+        str, typer.Option(help="euclidean, angular, hamming, overlap, or learned where the model has it.")
+    ] = "euclidean",
+    rerank: Annotated[
+        int | None,
+        typer.Option(
+            help="Let the metric choose this many volumes and order them by overlap of decoded labels.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        Preset, typer.Option(help="paper adds raw distances in a search by both; default makes them comparable.")
+    ] = Preset.DEFAULT,
+    top: Annotated[int, typer.Option(help="How many matches to return at most.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Condition on metadata, such as \"sex = 'F' and age > 60\".", show_default=False),
+    ] = None,
+    per_volume: Annotated[
+        bool, typer.Option("--per-volume", help="One match per volume instead of one per patient.")
+    ] = False,
+    include_own: Annotated[
+        bool, typer.Option("--include-own", help="Let slices of the query's own patient be found.")
+    ] = False,
+    lesion_of: Annotated[
+        str | None,
+        typer.Option(
+            help="Take the abnormal code from this patient or volume; add :N to choose its slice.",
+            show_default=False,
+        ),
+    ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(help='Compare only these grid cells, such as "3,4 3,5" (row,column).', show_default=False),
+    ] = None,
+    box: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare only this rectangle of the slice: top,left,bottom,right in pixels.", show_default=False
+        ),
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Compare only where this PNG, as large as the slice, is not black.", show_default=False),
+    ] = None,
+    inside_lesion: Annotated[
+        bool, typer.Option("--inside-lesion", help="Compare only where a lesion is predicted in the query.")
+    ] = False,
+    anywhere: Annotated[
+        Anywhere | None,
+        typer.Option(help="Find the lesion (--by abnormal) in any place of the slice.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the query and its matches in a row to this PNG.", show_default=False)
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Find what is most like a slice: the best slice of each patient, nearest first.
+
+    The query's own patient is left out. Warnings say when a query does not look like what the model knows. Research
+    use only, not a medical device.
+    """
+    from diptych.retrieval import Archive, Question
+
+    _check_figure(figure, find)
+    opened = Archive.open(archive, model=model)
+    question = Question(
+        by=by.value,
+        weight=weight,
+        combine="paper" if preset is Preset.PAPER else "normalised",
+        metric=metric,
+        rerank=rerank,
+        region=_region(opened, cells, box, mask),
+        inside_lesion=inside_lesion,
+        anywhere=None if anywhere is None else anywhere.value,
+        top=top,
+        group="volume" if per_volume else "patient",
+        where=where,
+        include_own=include_own,
+    )
+    if find is Find.VOLUMES:
+        _search_volumes(opened, query, question, json_output)
+    else:
+        subject = _subject(opened, query, slice_number)
+        if lesion_of is not None:
+            subject = _with_lesion(opened, subject, lesion_of)
+        ask = opened.comparators if find is Find.COMPARATORS else opened.query
+        _show_slices(opened, ask(subject, question), figure, json_output)
+    _finish(opened.problems)
+
+
+def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:
+    """A patient's folder where there is one, else an archived volume."""
+    if Path(name).is_dir():
+        return archive.encode(Path(name), z_index=z_index)
+    return archive.stored(name, z_index=z_index)
+
+
+def _with_lesion(archive: Archive, subject: EncodedSlice, lesion_of: str) -> EncodedSlice:
+    from diptych.retrieval import compose
+
+    name, colon, number = lesion_of.rpartition(":")
+    if colon and number.isdigit():
+        return compose(subject, _subject(archive, name, int(number)))
+    return compose(subject, _subject(archive, lesion_of, None))
+
+
+def _region(archive: Archive, cells: str | None, box: str | None, mask: Path | None) -> NDArray[np.bool_] | None:
+    from diptych.retrieval import region_of_cells, region_of_mask, region_of_rectangle
+
+    if sum(given is not None for given in (cells, box, mask)) > 1:
+        raise UsageError("--cells, --box, --mask: give one of them")
+    grid, size = archive.catalogue.index.grid, archive.encoder.geometry.size
+    if cells is not None:
+        pairs = [_numbers(cell, 2, f"--cells {cell}: each is row,column, such as 3,4") for cell in cells.split()]
+        return region_of_cells([(row, column) for row, column in pairs], grid=grid)
+    if box is not None:
+        top, left, bottom, right = _numbers(box, 4, f"--box {box}: give top,left,bottom,right, such as 40,40,80,96")
+        return region_of_rectangle((top, left, bottom, right), image_size=size, grid=grid)
+    return None if mask is None else region_of_mask(_read_mask(mask), image_size=size, grid=grid)
+
+
+def _numbers(text: str, count: int, complaint: str) -> list[int]:
+    parts = text.split(",")
+    if len(parts) != count or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(complaint)
+    return [int(part) for part in parts]
+
+
+def _read_mask(path: Path) -> NDArray[np.uint8]:
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            return np.asarray(image.convert("L"))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{path}: cannot be read as a PNG ({error}); draw the mask on a picture of the slice"
+        ) from None
+
+
+def _check_figure(figure: Path | None, find: Find) -> None:
+    if figure is not None and figure.suffix.lower() != ".png":
+        raise UsageError(f"--figure {figure}: pictures are written as PNG; give a name that ends in .png")
+    if figure is not None and find is Find.VOLUMES:
+        raise UsageError("--figure shows slices; leave it out with --find volumes")
+
+
+def _show_slices(archive: Archive, answer: Answer, figure: Path | None, json_output: bool) -> None:
+    from diptych.cli.console import print_json
+
+    trust = archive.trust(answer.subject)
+    if json_output:
+        print_json(_report(archive, answer, trust))
+    else:
+        _print_slices(answer, trust)
+    if figure is not None:
+        try:
+            archive.figure(answer).save(figure, optimize=True)
+        except OSError as error:
+            raise InputError(f"{figure}: cannot be written ({error.strerror or error}); choose another place") from None
+        if not json_output:
+            print(f"drawn to {figure}")
+
+
+def _report(archive: Archive, answer: Answer, trust: Trust) -> dict[str, Any]:
+    subject, question = answer.subject, answer.question
+    asked = {name: value for name, value in vars(question).items() if name != "region"}
+    return {
+        "notice": NOTICE,
+        "archive": str(archive.store.path),
+        "version": answer.version,
+        "query": {
+            "name": subject.name,
+            "slice": subject.z_index,
+            "position": subject.position,
+            "normal_ids": subject.normal_ids.tolist(),
+            "abnormal_ids": subject.abnormal_ids.tolist(),
+        },
+        "question": {**asked, "region": None if question.region is None else question.region.tolist()},
+        "trust": trust.to_json(),
+        "matches": [match.to_json() for match in answer.matches],
+        "problems": list(archive.problems),
+    }
+
+
+def _print_slices(answer: Answer, trust: Trust) -> None:
+    question = answer.question
+    print(f"{answer.subject.name}, by {question.by} ({question.metric})")
+    for place, match in enumerate(answer.matches, start=1):
+        panels = [f"{panel.distance:.4g}" if panel else "-" for panel in (match.normal, match.abnormal)]
+        print(
+            f"{place:3}  {match.volume.volume_key}  slice {match.z_index}  distance {match.distance:.4g}  "
+            f"(normal {panels[0]}, abnormal {panels[1]}){_placed(match.placed)}"
+        )
+    if not answer.matches:
+        print("no match: nothing in the archive fulfils the conditions")
+    for warning in trust.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _placed(placed: Any) -> str:
+    if placed is None:
+        return ""
+    side = "mirrored, " if placed.mirrored else ""
+    return f"  {side}moved {placed.rows:+d} rows, {placed.columns:+d} columns"
+
+
+def _search_volumes(archive: Archive, name: str, question: Question, json_output: bool) -> None:
+    from diptych.cli.console import print_json
+
+    record = archive.whole(Path(name)) if Path(name).is_dir() else archive.store.record(name)
+    matches = archive.similar_volumes(record, question)
+    if json_output:
+        print_json(
+            {
+                "notice": NOTICE,
+                "archive": str(archive.store.path),
+                "version": archive.catalogue.version,
+                "query": {"name": record.info.volume_key, "slices": record.slice_count},
+                "matches": [match.to_json() for match in matches],
+                "problems": list(archive.problems),
+            }
+        )
+    else:
+        _print_volumes(record.info.volume_key, question, matches)
+
+
+def _print_volumes(name: str, question: Question, matches: tuple[VolumeMatch, ...]) -> None:
+    print(f"{name}, all slices, by {question.by} ({question.metric})")
+    for place, match in enumerate(matches, start=1):
+        print(
+            f"{place:3}  {match.volume.volume_key}  distance {match.distance:.4g}  "
+            f"(normal {match.normal:.4g}, abnormal {match.abnormal:.4g})"
+        )
+
+
+def _finish(problems: tuple[str, ...]) -> None:
+    """Show what is damaged and leave with the exit code of a damaged archive."""
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    if problems:
+        raise ArchiveError(f"{len(problems)} problems; damaged volumes were left out of this answer")
