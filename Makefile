@@ -1,4 +1,4 @@
-# make demo   phantom patients through the whole program (SERVE=0 stops after the report)
+# make demo   phantom patients through the whole program, ending in a report
 # make test   everything a change must pass; sets itself up
 # Both need only Python 3.11+ and make. The rest of the targets are for developers.
 
@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 .PHONY: demo test test-all check format docs picture clean
 
 demo: $(READY)
-	@$(BIN)/python -m diptych demo --out demo $(if $(filter 0,$(SERVE)),--no-serve,)
+	@$(BIN)/python -m diptych demo --out demo
 
 test: check
 	@$(BIN)/python -m pytest

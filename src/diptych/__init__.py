@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diptych.archive import Archive
     from diptych.config import get_preset
     from diptych.errors import DiptychError
     from diptych.model import Decomposition, load_model
     from diptych.phantom import make_phantom
+    from diptych.retrieval import Archive, Question
     from diptych.slices import SliceStore
     from diptych.volumes import Volume, find_patients, read_patient
 
@@ -22,6 +22,7 @@ __all__ = [
     "Archive",
     "Decomposition",
     "DiptychError",
+    "Question",
     "SliceStore",
     "Volume",
     "find_patients",
@@ -32,9 +33,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "Archive": "diptych.archive",
+    "Archive": "diptych.retrieval",
     "Decomposition": "diptych.model",
     "DiptychError": "diptych.errors",
+    "Question": "diptych.retrieval",
     "SliceStore": "diptych.slices",
     "Volume": "diptych.volumes",
     "find_patients": "diptych.volumes",

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from diptych.cli import (
     archive,
     codes,
+    demo,
     doctor,
     edit,
     fit_sketch,
@@ -98,6 +99,7 @@ app.command(rich_help_panel="Search")(search.search)
 app.command(rich_help_panel="Search")(codes.codes)
 app.command(rich_help_panel="Search")(edit.edit)
 app.command("hash", rich_help_panel="Search")(hash.hash_codebooks)
+app.command(rich_help_panel="Help")(demo.demo)
 app.command(rich_help_panel="Help")(doctor.doctor)
 
 

@@ -39,6 +39,8 @@ def examine() -> dict[str, Any]:
     import psutil
     import torch
 
+    from diptych.model.shipped import shipped_models
+
     packages = {name: _version(name) for name in ("diptych", *REQUIRED)}
     extras = {extra: all(_version(name) for name in names) for extra, names in EXTRAS.items()}
     problems = [
@@ -56,7 +58,7 @@ def examine() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "memory_free_gib": round(psutil.virtual_memory().available / 2**30, 1),
         "gpus": gpus,
-        "weights": [str(path) for path in _weights()],
+        "weights": {name: str(path) for name, path in shipped_models().items()},
         "problems": problems,
     }
 
@@ -82,15 +84,6 @@ def _atlas_problems() -> list[str]:
     return []
 
 
-def _weights() -> list[Any]:
-    """Model folders shipped inside the package."""
-    from importlib.resources import files
-    from pathlib import Path
-
-    folder = Path(str(files("diptych") / "weights"))
-    return sorted(path.parent for path in folder.glob("*/model.safetensors"))
-
-
 def _print_table(findings: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -104,7 +97,9 @@ def _print_table(findings: dict[str, Any]) -> None:
     table.add_row("Cores", str(findings["cores"]))
     table.add_row("Memory", f"{findings['memory_gib']} GiB, {findings['memory_free_gib']} GiB free")
     table.add_row("GPU", ", ".join(findings["gpus"]) or "none: everything runs on the CPU")
-    table.add_row("Weights", "\n".join(findings["weights"]) or "none shipped: train a model or name one with --model")
+    table.add_row(
+        "Weights", "\n".join(findings["weights"].values()) or "none shipped: train a model or name one with --model"
+    )
     console = Console()
     console.print(table)
     for problem in findings["problems"]:

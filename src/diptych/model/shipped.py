@@ -1,0 +1,25 @@
+"""Where the models lie that come with the package. Loads nothing and imports nothing heavy."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from diptych.errors import ModelError
+
+__all__ = ["shipped_model", "shipped_models"]
+
+
+def shipped_models() -> dict[str, Path]:
+    """Folders of the models inside the package, by name."""
+    folder = Path(str(files("diptych") / "weights"))
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/model.safetensors"))}
+
+
+def shipped_model(name: str = "cpu-8x8") -> Path:
+    """The folder of one shipped model."""
+    models = shipped_models()
+    if name not in models:
+        known = ", ".join(models) or "none"
+        raise ModelError(f"model {name!r}: not shipped with this installation (there is: {known}); give a model folder")
+    return models[name]
