@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from diptych.retrieval import Archive
+    from diptych.retrieval.questions import By
 
 __all__ = ["demo"]
 
 SEED = 2023
 """Names the demo's patients; the shipped model was never trained on them."""
-QUESTIONS = (
+QUESTIONS: tuple[tuple[By, str], ...] = (
     ("normal", "This brain, without its lesion: nearest by anatomy, whatever disease is there"),
     ("abnormal", "This lesion, in other brains: nearest by disease, whatever anatomy is around it"),
     ("both", "Both at once, with equal say"),
