@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
+import psutil
 import pytest
+import torch
 
 from diptych.errors import TrainingError
-from diptych.training.guard import Guard, name_memory_failure
+from diptych.training.guard import WORKSPACE, Guard, name_memory_failure, require_memory
 
 
 def repeat(guard: Guard, metrics: dict[str, float]) -> None:
@@ -53,3 +56,12 @@ def test_out_of_memory_names_the_size_to_try() -> None:
 def test_other_failures_pass_through() -> None:
     with pytest.raises(RuntimeError, match="shape mismatch"), name_memory_failure(112, 16, (96, 64)):
         raise RuntimeError("shape mismatch")
+
+
+def test_part_that_cannot_fit_is_refused_with_one_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    per_image = 100 * 2**20
+    free = SimpleNamespace(available=int(11 * per_image * WORKSPACE))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    require_memory(per_image, 10, 112, (96, 64), torch.device("cpu"))
+    with pytest.raises(TrainingError, match=r"12 images of 96x64 at a time need .*try --set micro_batch=10"):
+        require_memory(per_image, 12, 112, (96, 64), torch.device("cpu"))

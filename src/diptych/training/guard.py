@@ -18,7 +18,7 @@ from diptych.errors import TrainingError
 __all__ = ["Guard", "name_memory_failure", "require_memory"]
 
 CRITIC_LIMIT = 1e4
-"""A critic loss beyond this, either way, has lost touch: a Lipschitz critic on unit-scale codes stays below 100."""
+"""A critic loss beyond this, either way, has lost touch; sound runs on real patients were seen to reach 263."""
 COLLAPSE_SHARE = 0.01
 """A codebook whose perplexity is below this share of its size (and never less than two codes) has collapsed."""
 
