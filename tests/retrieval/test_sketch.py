@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +199,45 @@ def test_the_command_fits_and_reports(store: SliceStore, network: FeatureDecompo
     save_model(network, tmp_path / "model")
     done = run("fit-sketch", store.path, "--model", tmp_path / "model", "--steps", 2)
     assert (done.exit_code, (tmp_path / "model" / SKETCH_FILE).is_file()) == (0, True), done.stderr
+
+
+@pytest.fixture
+def fitted(store: SliceStore, network: FeatureDecomposingNetwork, tmp_path: Path) -> Path:
+    """A model's folder with a label encoder in it."""
+    save_model(network, tmp_path / "fitted")
+    fit_label_encoder(network, SliceDataset(store), steps=1).save(tmp_path / "fitted")
+    return tmp_path / "fitted"
+
+
+def test_the_search_command_takes_a_sketch(
+    archive: Archive, fitted: Path, painted: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    Image.fromarray(painted).save(tmp_path / "lesion.png")
+    asked = ("search", archive.store.path, "--model", fitted, "--sketch", tmp_path / "lesion.png", "--json")
+    done = run(*asked, "--by", "abnormal", "--top", 3)
+    expected = Sketcher.open(fitted, archive.network).ids(painted)
+    assert json.loads(done.stdout)["query"]["abnormal_ids"] == expected.tolist(), done.stderr
+    both = json.loads(run(*asked, "V02", "--slice", 4).stdout)["query"]
+    assert (both["normal_ids"], both["abnormal_ids"]) == (
+        archive.stored("V02", z_index=4).normal_ids.tolist(),
+        expected.tolist(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((), "by both: a sketch alone has no anatomy"),
+        (("--find", "volumes"), "leave --lesion-of and --find out"),
+    ],
+)
+def test_sketches_that_cannot_be_asked_with(
+    archive: Archive, fitted: Path, painted: NDArray[np.uint8], tmp_path: Path, options: tuple[str, ...], line: str
+) -> None:
+    Image.fromarray(painted).save(tmp_path / "lesion.png")
+    done = run("search", archive.store.path, "--model", fitted, "--sketch", tmp_path / "lesion.png", *options)
+    assert (done.exit_code, line in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+def test_a_search_without_query_and_sketch_is_refused(archive: Archive, fitted: Path) -> None:
+    assert "or paint a lesion" in run("search", archive.store.path, "--model", fitted).stderr

@@ -53,11 +53,13 @@ class Preset(StrEnum):
 def search(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
     query: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="QUERY", help="Folder with a patient's NIfTI files, or an archived volume.", show_default=False
+            metavar="QUERY",
+            help="Folder with a patient's NIfTI files, or an archived volume; may be left out with --sketch.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(help="The model that made the archive.", show_default="the shipped one"),
@@ -104,6 +106,14 @@ def search(
         str | None,
         typer.Option(
             help="Take the abnormal code from this patient or volume; add :N to choose its slice.",
+            show_default=False,
+        ),
+    ] = None,
+    sketch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take the lesion from this painted label map: PNG with values 0 to 3, or NIfTI with one painted "
+            "plane. Without QUERY, search --by abnormal.",
             show_default=False,
         ),
     ] = None,
@@ -156,7 +166,13 @@ def search(
         where=where,
         include_own=include_own,
     )
-    if find is Find.VOLUMES:
+    if sketch is not None:
+        if lesion_of is not None or find is not Find.SLICES:
+            raise UsageError("--sketch: the painted lesion finds slices; leave --lesion-of and --find out")
+        _show_slices(opened, _ask_sketch(opened, sketch, query, slice_number, question), figure, json_output)
+    elif query is None:
+        raise UsageError("QUERY: name a patient's folder or an archived volume, or paint a lesion and give --sketch")
+    elif find is Find.VOLUMES:
         _search_volumes(opened, query, question, json_output)
     else:
         subject = _subject(opened, query, slice_number)
@@ -172,6 +188,14 @@ def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:
     if Path(name).is_dir():
         return archive.encode(Path(name), z_index=z_index)
     return archive.stored(name, z_index=z_index)
+
+
+def _ask_sketch(archive: Archive, sketch: Path, query: str | None, z_index: int | None, question: Question) -> Answer:
+    from diptych.retrieval.sketch import Sketcher, ask_sketch
+    from diptych.retrieval.sketch_files import read_sketch
+
+    anatomy = None if query is None else _subject(archive, query, z_index)
+    return ask_sketch(archive, Sketcher.of(archive), read_sketch(sketch), question, anatomy=anatomy)
 
 
 def _with_lesion(archive: Archive, subject: EncodedSlice, lesion_of: str) -> EncodedSlice:
