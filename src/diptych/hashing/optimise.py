@@ -6,19 +6,19 @@ starts again from the first bit after each removal, as written.
 
 Nothing is recomputed to get there. With N_i the nearest set of row i, at distance m_i, and S_i the codes at m_i + 1,
 dropping a bit leaves N_i unchanged if and only if the bit differs from code i's on all of N_i, or on none of N_i and
-none of S_i. Only removals touch the K×K matrix. A row that objects to a bit goes on doing so until its S loses
-members, and S only loses members when m_i falls; starting again therefore means asking few bits again. The global
-reading is the same with one row, that of all pairs.
+none of S_i. Only removals touch the K×K matrix, and rows whose S must be empty for a while wait. A row that objects
+to a bit goes on doing so until its S loses members, and S only loses members when m_i falls; starting again therefore
+means asking few bits again. The global reading is the same with one row, that of all pairs.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.compiling import compiled
+from diptych.compiling import compiled, compiled_inline
 from diptych.hashing.binarise import BinaryCodebook
 
 __all__ = ["Reading", "optimise"]
@@ -38,6 +38,21 @@ def optimise(binary: BinaryCodebook, *, reading: Reading = "per-row", seed: int 
     return binary.keep(np.sort(order[~removed]))
 
 
+@compiled_inline
+def ones(word: np.uint64) -> Any:
+    """How many bits of a word are set."""
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@compiled_inline
+def bit_of(column: Words, code: int) -> Any:
+    """The bit of one code."""
+    return (column[code // 64] >> np.uint64(code % 64)) & np.uint64(1)
+
+
 @compiled
 def remove_per_row(columns: Words, distances: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which bits the per-row reading removes, looking at them in the order given."""
@@ -52,14 +67,19 @@ def remove_per_row(columns: Words, distances: NDArray[np.int32]) -> NDArray[np.b
     removed = np.zeros(len(columns), np.bool_)
     waiting, objector, asked = np.empty((3, len(columns)), np.int64)  # bits that had to stay, in their order
     shrunk = np.zeros(count, np.int64)
+    loose, pending, n_pending = np.zeros(count, np.bool_), np.zeros(count, np.uint64), 0
     n_waiting, fresh, round_ = 0, 0, 0
     while True:
         round_ += 1
+        strict = rows_that_may_object(nearest, second)
         chosen = -1
         for w in range(n_waiting):
             if shrunk[objector[w]] < asked[w]:
                 continue
-            objector[w], asked[w] = first_objector(columns[waiting[w]], nearest, second), round_
+            asked[w] = round_
+            if not allows(columns[waiting[w]], objector[w], nearest, second):
+                continue
+            objector[w] = find_objector(columns[waiting[w]], nearest, second, strict)
             if objector[w] < 0:
                 chosen = waiting[w]
                 waiting[w : n_waiting - 1] = waiting[w + 1 : n_waiting].copy()
@@ -68,7 +88,7 @@ def remove_per_row(columns: Words, distances: NDArray[np.int32]) -> NDArray[np.b
                 n_waiting -= 1
                 break
         while chosen < 0 and fresh < len(columns):
-            row = first_objector(columns[fresh], nearest, second)
+            row = find_objector(columns[fresh], nearest, second, strict)
             if row < 0:
                 chosen = fresh
             else:
@@ -78,8 +98,14 @@ def remove_per_row(columns: Words, distances: NDArray[np.int32]) -> NDArray[np.b
         if chosen < 0:
             return removed
         removed[chosen] = True
-        for row in drop(columns[chosen], distances, smallest, nearest, second):
+        if n_pending == 64 or round_ == 1:
+            settle(distances, smallest, nearest, loose, pending)
+            n_pending = 0
+        for row in drop(columns[chosen], distances, smallest, nearest, second, loose):
             shrunk[row] = round_
+        for code in range(count):
+            pending[code] |= bit_of(columns[chosen], code) << np.uint64(n_pending)
+        n_pending += 1
 
 
 @compiled
@@ -96,33 +122,52 @@ def allows(column: Words, row: int, nearest: Words, second: Words) -> bool:
 
 
 @compiled
-def first_objector(column: Words, nearest: Words, second: Words) -> int:
-    """The first row whose nearest set would change, or -1."""
+def rows_that_may_object(nearest: Words, second: Words) -> NDArray[np.intp]:
+    """Rows with a code one step further than the nearest, or with several nearest codes; others allow any bit."""
+    strict = np.zeros(len(nearest), np.bool_)
     for row in range(len(nearest)):
+        members = 0
+        for w in range(nearest.shape[1]):
+            members += ones(nearest[row, w])
+            strict[row] |= second[row, w] != 0
+        strict[row] |= members > 1
+    return np.flatnonzero(strict)
+
+
+@compiled
+def find_objector(column: Words, nearest: Words, second: Words, strict: NDArray[np.intp]) -> int:
+    """A row whose nearest set would change if the bit were dropped, or -1."""
+    for row in strict:
         if not allows(column, row, nearest, second):
-            return row
+            return int(row)
     return -1
 
 
 @compiled
 def drop(
-    column: Words, distances: NDArray[np.int32], smallest: NDArray[np.int32], nearest: Words, second: Words
+    column: Words,
+    distances: NDArray[np.int32],
+    smallest: NDArray[np.int32],
+    nearest: Words,
+    second: Words,
+    loose: NDArray[np.bool_],
 ) -> NDArray[np.intp]:
-    """Take a bit out of all distances, bring S up to date, and tell in which rows S may have lost members."""
+    """Take a bit out of the distances, bring S up to date, and tell in which rows S may have lost members."""
     count = len(distances)
     values, lost = np.empty(count, np.int32), np.zeros(count, np.bool_)
     for j in range(count):
-        values[j] = np.int32((column[j // 64] >> np.uint64(j % 64)) & np.uint64(1))
+        values[j] = np.int32(bit_of(column, j))
     for i in range(count):
         flip = differing(column, i)
-        all_ = True
+        lost[i] = True
         for w in range(len(column)):
-            all_ &= (~(column[w] ^ flip) & nearest[i, w]) == 0
-        if all_:
+            lost[i] &= (~(column[w] ^ flip) & nearest[i, w]) == 0
+        if lost[i]:
             smallest[i] -= 1
-            lost[i] = True
             for w in range(len(column)):
                 second[i, w] &= column[w] ^ flip
+        if loose[i]:
+            continue
         row, own, wanted = distances[i], values[i], np.int32(smallest[i] + 1)
         entered = np.int32(0)
         for j in range(count):
@@ -130,9 +175,35 @@ def drop(
             distance = np.int32(row[j] - differs)
             row[j] = distance
             entered += np.int32(distance == wanted) & differs
-        if entered and not all_:
+        if entered and not lost[i]:
             mark(row, wanted, second[i])
     return np.flatnonzero(lost)
+
+
+@compiled
+def settle(
+    distances: NDArray[np.int32],
+    smallest: NDArray[np.int32],
+    nearest: Words,
+    loose: NDArray[np.bool_],
+    pending: Words,
+) -> None:
+    """Bring loose rows up to date, 64 bits at once, and find the rows that may stay loose for the next 64.
+
+    In a loose row no code can come within one step of the nearest before then: S is empty whatever is dropped.
+    """
+    count = len(distances)
+    for i in range(count):
+        row = distances[i]
+        if loose[i]:
+            for j in range(count):
+                row[j] -= np.int32(ones(pending[i] ^ pending[j]))
+        gap = np.int32(2**30)
+        for j in range(count):
+            if not (nearest[i, j // 64] >> np.uint64(j % 64)) & np.uint64(1):
+                gap = min(gap, np.int32(row[j] - smallest[i]))
+        loose[i] = gap > 66
+    pending[:] = 0
 
 
 @compiled
@@ -146,8 +217,7 @@ def mark(row: NDArray[np.int32], wanted: int | np.int32, marks: Words) -> None:
 @compiled
 def differing(column: Words, row: int) -> np.uint64:
     """What to flip a bit's words with so that ones mean "differs from this code"."""
-    own = (column[row // 64] >> np.uint64(row % 64)) & np.uint64(1)
-    flip: np.uint64 = np.uint64(0) - own
+    flip: np.uint64 = np.uint64(0) - bit_of(column, row)
     return flip
 
 
@@ -222,7 +292,5 @@ def pairs_split(column: Words, pairs: NDArray[np.int64]) -> int:
     split = 0
     for n in range(len(pairs)):
         i, j = pairs[n]
-        one = (column[i // 64] >> np.uint64(i % 64)) & np.uint64(1)
-        other = (column[j // 64] >> np.uint64(j % 64)) & np.uint64(1)
-        split += one != other
+        split += bit_of(column, i) != bit_of(column, j)
     return split
