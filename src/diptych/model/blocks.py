@@ -32,7 +32,7 @@ def leaky(x: Tensor) -> Tensor:
 
 def he_init_(module: nn.Module) -> None:
     """He et al.'s initialisation of one convolution, for use with `Module.apply`."""
-    if isinstance(module, nn.Conv2d):
+    if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # drawing there would load torch's compiler: 1 s
         nn.init.kaiming_normal_(module.weight, a=LEAK, nonlinearity="leaky_relu")
         if module.bias is not None:
             nn.init.zeros_(module.bias)
