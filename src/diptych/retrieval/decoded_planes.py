@@ -1,7 +1,7 @@
 """From ids to planes: the label maps that codes stand for, small and packed, for one slice or a whole archive.
 
 The abnormal code goes through the segmentation decoder, the normal code through the anatomy head. Probabilities are
-averaged down to a grid of 32 × 32 and kept at five levels: 640 bytes per class. An archive's planes are decoded once
+averaged down to a grid of 32 × 32 and kept at three levels: 384 bytes per class. An archive's planes are decoded once
 and kept in its cache folder, which may be deleted at any time. Knows the network and caches; nothing about queries.
 """
 
@@ -23,8 +23,8 @@ from diptych.search import SearchIndex, load_arrays, save_arrays
 __all__ = ["CACHE_FILE", "GRID", "LEVELS", "PlaneDecoder", "archive_planes"]
 
 GRID = (32, 32)
-LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Each plane stands for a fifth of the probability, this being its middle."""
+LEVELS = (1 / 6, 1 / 2, 5 / 6)
+"""Each plane stands for a third of the probability, this being its middle. One plane alone finds a little less."""
 
 CACHE_FILE = "planes-{panel}.arrays"
 CACHE_VERSION = 1
