@@ -48,7 +48,7 @@ def demo(
     report = _write_report(archive, out / "report.html")
     print(f"\nOpen {report} in a browser. Then try:")
     print(f"  diptych show {out / 'patients'}/Phantom-{SEED:05d}-00003 --out sheet.png")
-    print(f"  diptych search {out / 'archive'} Phantom-{SEED:05d}-00003 --by abnormal --figure found.png")
+    print(f"  diptych search {out / 'archive'} Phantom-{SEED:05d}-00003 --by abnormal --metric overlap --figure found.png")
     print(f"  diptych codes {out / 'archive'} --out codes.html")
     print("Research use only, not a medical device.")
 
@@ -83,13 +83,13 @@ def _write_report(archive: Archive, path: Path) -> Path:
 
     subject = archive.stored(archive.catalogue.volumes[0].volume_key)
     parts = [
-        f"<p>The query is slice {subject.z_index} of {html.escape(subject.name)}: its largest predicted lesion.</p>"
+        f"<p>The query is {html.escape(subject.name)}, the slice with this patient's largest predicted lesion.</p>"
     ]
     for by, meaning in QUESTIONS:
-        answer = archive.query(subject, Question(by=by, top=5))
+        answer = archive.query(subject, Question(by=by, metric="learned", top=5))
         print(f"by {by}: " + ", ".join(match.volume.volume_key for match in answer.matches))
         parts.append(f"<h2>{meaning}</h2>{_inline(archive.figure(answer), meaning)}")
-    healthy = archive.comparators(subject, Question(top=5))
+    healthy = archive.comparators(subject, Question(metric="learned", top=5))
     title = "Comparators: this level in others, where no lesion is"
     parts.append(f"<h2>{title}</h2>{_inline(archive.figure(healthy), title)}")
     path.write_text(_page("\n".join(parts)), encoding="utf-8")
