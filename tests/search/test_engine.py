@@ -11,7 +11,7 @@ from diptych.errors import InputError, UsageError
 from diptych.search import Filter, Query, SearchEngine, SearchIndex
 from diptych.search import index as index_module
 from diptych.search.codes import pack
-from diptych.search.prune import choose_levels
+from diptych.search.prune import pruning_pays
 from diptych.search.synthetic import synthetic_archive
 from diptych.tables import Tables, panel_tables, table_from
 from tests.search.oracle import Archive, make_archive, oracle
@@ -202,7 +202,7 @@ def test_pruning_is_chosen_where_it_pays_and_changes_nothing() -> None:
     )
     pruned, plain = SearchEngine(index, tables), SearchEngine(index, tables, prune=False)
     query = Query(normal=made.normal[1000].reshape(4, 3))
-    assert choose_levels(pruned.score(query), pruned.select(query), pruned.pool)
+    assert pruning_pays(pruned.score(query), pruned.select(query), pruned.pool)
     assert [m.slice for m in pruned.search(query)] == [m.slice for m in plain.search(query)]
 
 

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from diptych.search import Filter, SearchEngine, engine
 from tests.search.oracle import Archive, make_archive, oracle
 
-LEVELS: list[tuple[str, ...]] = [(), ("coarse",), ("fine",), ("coarse", "fine")]
-
 properties = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
@@ -60,8 +58,8 @@ def test_search_equals_the_oracle(monkeypatch: pytest.MonkeyPatch, data: st.Data
     archive = data.draw(archives())
     if not len(archive.volume_of_slice):
         return
-    chosen = data.draw(st.sampled_from(LEVELS))
-    monkeypatch.setattr(engine, "choose_levels", lambda score, *_: chosen if score.prunable else ())
+    prune = data.draw(st.booleans())
+    monkeypatch.setattr(engine, "pruning_pays", lambda score, *_: prune and score.prunable)
     searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])))
     query = archive.query(data.draw(st.integers(0, len(archive.volume_of_slice) - 1)), **data.draw(options(archive)))
 

@@ -11,6 +11,7 @@ ones where coarse ones survive.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from diptych.compiling import compiled
 from diptych.tables import DistanceTable
 
-__all__ = ["GROUPS", "LENGTHS", "Chunks", "group_codes", "mark_chunks"]
+__all__ = ["GROUPS", "LENGTHS", "Chunks", "Level", "group_codes", "mark_chunks"]
 
 GROUPS = 8
 """Groups of codes per position: as many as a byte has bits."""
@@ -29,6 +30,26 @@ UNUSED = 255
 
 LENGTHS = {"coarse": 16, "fine": 4}
 """Slices per run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """All runs of one length."""
+
+    name: str
+    marks: NDArray[np.uint8]
+    starts: NDArray[np.int32]
+    """First slice of each run, and N at the end."""
+    volumes: NDArray[np.int32]
+    """Volume of each run."""
+    children: NDArray[np.int64]
+    """First fine run in each coarse run, and their number at the end."""
+
+    @cached_property
+    def first_of_volume(self) -> NDArray[np.int64]:
+        """First run of each volume up to the last that has slices, and the number of runs at the end."""
+        last = int(self.volumes[-1]) if len(self.volumes) else -1
+        return np.searchsorted(self.volumes, np.arange(last + 2)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +67,13 @@ class Chunks:
     fine: NDArray[np.uint8]
     fine_starts: NDArray[np.int32]
     fine_volumes: NDArray[np.int32]
+
+    @cached_property
+    def levels(self) -> dict[str, Level]:
+        """The two levels of runs, coarse first."""
+        fine = Level("fine", self.fine, self.fine_starts, self.fine_volumes, np.empty(0, np.int64))
+        children = np.searchsorted(self.fine_starts, self.coarse_starts).astype(np.int64)
+        return {"coarse": Level("coarse", self.coarse, self.coarse_starts, self.coarse_volumes, children), "fine": fine}
 
     @property
     def nbytes(self) -> int:

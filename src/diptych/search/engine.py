@@ -16,7 +16,7 @@ from diptych.search.batch import batch_scan, batches
 from diptych.search.explain import explain
 from diptych.search.index import PANELS, SearchIndex
 from diptych.search.lookup import LookUp, Pool
-from diptych.search.prune import choose_levels, pruned_scan
+from diptych.search.prune import pruned_scan, pruning_pays
 from diptych.search.query import Match, Query
 from diptych.search.scan import Selection, plain_scan, rank
 from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, expand
@@ -40,11 +40,8 @@ class SearchEngine:
     def search(self, query: Query) -> list[Match]:
         """The best slice of each of the best volumes (or patients), nearest first."""
         score, selection = self.score(query), self.select(query)
-        levels = choose_levels(score, selection, self.pool) if self.prune else ()
-        if levels:
-            keys = pruned_scan(score, selection, levels, self.pool)
-        else:
-            keys = plain_scan(score, selection, self.pool)
+        scan = pruned_scan if self.prune and pruning_pays(score, selection, self.pool) else plain_scan
+        keys = scan(score, selection, self.pool)
         return self._matches(query, score, selection, keys)
 
     def search_batch(self, queries: Sequence[Query]) -> list[list[Match]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.compiling import compiled, compiled_inline
+from diptych.compiling import compiled, compiled_inline, prefetch
 
 __all__ = ["BYTE_STRIDE", "HUGE", "QUERIES_PER_BATCH", "batch_minima", "range_minima", "range_sums"]
 
@@ -25,6 +25,9 @@ BYTE_STRIDE = 272
 
 QUERIES_PER_BATCH = 64
 """Queries that one pass over the archive serves."""
+
+AHEAD = 4
+"""How many ranges ahead rows are fetched from memory: scattered rows then cost what neighbouring ones do."""
 
 HUGE = 2**31 - 1
 """Stands for "nothing found" among sums."""
@@ -54,6 +57,17 @@ def row_sum(ids: Ints, first: np.uint64, cells: np.uint64, table: Sums, stride: 
     return a + b
 
 
+@compiled_inline
+def fetch(ids: Ints, cells: np.uint64, starts: Ints, stops: Ints, ahead: int) -> None:
+    """Have the first rows of a range on their way from memory while earlier ranges are worked on."""
+    if ahead < len(starts):
+        at = np.uint64(starts[ahead]) * cells
+        end = min(np.uint64(stops[ahead]) * cells, at + np.uint64(256))
+        while at < end:
+            prefetch(ids, at)
+            at += np.uint64(64)
+
+
 @compiled
 def range_minima(
     ids: Ints,
@@ -71,6 +85,7 @@ def range_minima(
     """The smallest row sum of each range of rows, into `minima`."""
     width, step = np.uint64(cells), np.uint64(stride)
     for r in range(len(starts)):
+        fetch(ids, width, starts, stops, r + AHEAD)
         best = np.int64(HUGE)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
@@ -106,6 +121,7 @@ def range_sums(
     width, step = np.uint64(cells), np.uint64(stride)
     at = 0
     for r in range(len(starts)):
+        fetch(ids, width, starts, stops, r + AHEAD)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
             first = np.uint64(row) * width

@@ -84,7 +84,7 @@ class LookUp:
 
     def bounds(self, level: str, runs: Ints, pool: Pool) -> Sums:
         """For each run of slices a sum that none of its slices undercuts."""
-        marks = getattr(self.chunks, level).reshape(-1)
+        marks = self.chunks.levels[level].marks.reshape(-1)
         out = np.empty(len(runs), dtype=np.int32)
         nothing = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty((0, 0), np.int32))
         cells = self.codes.cells

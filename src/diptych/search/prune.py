@@ -2,61 +2,62 @@
 
 Knows scores and runs of slices. A run whose bound cannot beat the worst match so far is left out, whole; equal
 distances are settled by volume, so a later volume with an equal bound is left out too. How much this saves depends on
-the archive and the query, so a sample is measured first, and where pruning would not pay the plain scan runs.
+the archive and the query: survivors are counted in a sample first, and where pruning would not pay the plain scan runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.chunks import LENGTHS
+from diptych.search.chunks import LENGTHS, Level
 from diptych.search.lookup import Pool
 from diptych.search.scan import Selection, rank
 from diptych.search.score import Keys, Score, expand
 
-__all__ = ["choose_levels", "pruned_scan"]
+__all__ = ["pruned_scan", "pruning_pays"]
 
 Ints = NDArray[np.integer]
 
 SMALLEST = 20_000
 """Slices below which a plain scan is over before a sample is drawn."""
 
-SAMPLED = 32
-"""One volume of so many is in the sample: it costs 1 % of a plain scan."""
+SAMPLED = 16
+"""One volume of so many is in the sample: it costs less than 1 % of a plain scan."""
 
-SCATTERED = 1.2
-"""What a surviving slice costs, in slices of a plain scan."""
+LATER = 0.75
+"""What a coarse run that survives costs, in runs scanned plainly: its four fine runs, and half of its slices."""
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
     """Some runs of one level, ascending."""
 
-    level: str
-    starts: NDArray[np.int32]
-    """First slice of every run of the level, and N at the end."""
-    chosen: Ints
+    level: Level
+    chosen: NDArray[np.int64]
     volumes: Ints
     """Volume of each chosen run."""
 
     @classmethod
-    def of(cls, score: Score, level: str, slice_starts: Ints, slice_stops: Ints) -> Runs:
-        """The runs of a level within ranges of slices that begin and end with runs."""
-        chunks = score.terms[0].look_up.chunks
-        starts = getattr(chunks, f"{level}_starts")
-        chosen = expand(np.searchsorted(starts, slice_starts), np.searchsorted(starts, slice_stops))
-        return cls(level, starts, chosen, getattr(chunks, f"{level}_volumes")[chosen])
+    def of_volumes(cls, level: Level, volumes: NDArray[np.int64]) -> Runs:
+        """All runs of some volumes, none of which is empty."""
+        chosen = expand(level.first_of_volume[volumes], level.first_of_volume[volumes + 1])
+        return cls(level, chosen, level.volumes[chosen])
+
+    def finer(self, level: Level) -> Runs:
+        """The fine runs within coarse ones."""
+        chosen = expand(self.level.children[self.chosen], self.level.children[self.chosen + 1])
+        return Runs(level, chosen, level.volumes[chosen])
+
+    def keep(self, kept: NDArray[np.bool_] | Ints) -> Runs:
+        return Runs(self.level, self.chosen[kept], self.volumes[kept])
 
     @property
     def ranges(self) -> tuple[Ints, Ints]:
         """First slice, and slice after the last, of each chosen run."""
-        return self.starts[self.chosen], self.starts[self.chosen + 1]
-
-    def keep(self, kept: NDArray[np.bool_] | Ints) -> Runs:
-        return Runs(self.level, self.starts, self.chosen[kept], self.volumes[kept])
+        return self.level.starts[self.chosen], self.level.starts[self.chosen + 1]
 
 
 @dataclass(frozen=True)
@@ -70,59 +71,61 @@ class Limit:
         return np.asarray((bounds < self.key) | ((bounds == self.key) & (volumes <= self.volume)))
 
 
-def pruned_scan(score: Score, selection: Selection, levels: tuple[str, ...], pool: Pool) -> Keys:
+def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
     """The best key of each volume that can be among the matches, `[V]`; of others, nothing."""
+    levels = score.terms[0].look_up.chunks.levels
+    runs = Runs.of_volumes(levels["coarse"], selection.volumes)
+    runs, limit = prune(score, runs, Limit(score.nothing, len(selection.starts)), selection, pool)
+    runs, _ = prune(score, runs.finer(levels["fine"]), limit, selection, pool)
     best = np.full(len(selection.starts), score.nothing)
-    slices: tuple[Ints, Ints] = selection.starts[selection.volumes], selection.stops[selection.volumes]
-    limit = Limit(score.nothing, len(best))
-    for level in levels:
-        runs = Runs.of(score, level, *slices)
-        bounds = score.bounds(level, runs.chosen, pool)
-        limit = min(limit, find_limit(score, runs, bounds, selection, pool), key=lambda one: (one.key, one.volume))
-        runs = runs.keep(limit.admits(bounds, runs.volumes))
-        slices = runs.ranges
-    np.minimum.at(best, runs.volumes, score.minima(*slices, pool, selection.slices))
+    np.minimum.at(best, runs.volumes, score.minima(*runs.ranges, pool, selection.slices))
     return best
+
+
+def prune(score: Score, runs: Runs, limit: Limit, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:
+    """The runs that may hold a match, and the limit that told."""
+    bounds = score.bounds(runs.level.name, runs.chosen, pool)
+    found = find_limit(score, runs, bounds, selection, pool)
+    limit = min(limit, found, key=lambda one: (one.key, one.volume))
+    return runs.keep(limit.admits(bounds, runs.volumes)), limit
 
 
 def find_limit(score: Score, runs: Runs, bounds: Keys, selection: Selection, pool: Pool) -> Limit:
     """Look at the most promising run of the most promising volumes; the true matches are no worse than these."""
+    none = Limit(score.nothing, len(selection.starts))
+    if not len(bounds):
+        return none
     first = np.flatnonzero(np.diff(runs.volumes, prepend=-1))
-    promise = np.minimum.reduceat(bounds, first) if len(first) else bounds
     ends = np.append(first[1:], len(bounds))
-    wanted = 4 * selection.top
+    promise = np.minimum.reduceat(bounds, first)
+    wanted = 3 * selection.top
     while True:
-        tried = np.sort(np.argsort(promise, kind="stable")[:wanted])
-        places = np.array([first[v] + np.argmin(bounds[first[v] : ends[v]]) for v in tried], dtype=np.int64)
-        seeds = runs.keep(places)
+        tried = np.arange(len(first)) if wanted >= len(first) else _smallest(promise, wanted)
+        seeds = runs.keep(np.array([first[v] + np.argmin(bounds[first[v] : ends[v]]) for v in tried]))
         keys = score.minima(*seeds.ranges, pool, selection.slices)
         order = rank(keys, seeds.volumes, selection.groups, selection.top, score.nothing)
         if len(order) == selection.top:
             return Limit(keys[order[-1]].item(), int(seeds.volumes[order[-1]]))
-        if wanted >= len(first):
-            return Limit(score.nothing, len(selection.starts))
+        if len(tried) == len(first):
+            return none
         wanted *= 8
 
 
-def choose_levels(score: Score, selection: Selection, pool: Pool) -> tuple[str, ...]:
-    """The levels of runs that save most, by the share of runs that survive in a sample; none if none saves."""
+def _smallest(values: Keys, count: int) -> NDArray[np.intp]:
+    """Places of the `count` smallest values, ascending; of equal values the first ones."""
+    edge = np.partition(values, count - 1)[count - 1]
+    below, equal = np.flatnonzero(values < edge), np.flatnonzero(values == edge)
+    return np.sort(np.concatenate([below, equal[: count - len(below)]]))
+
+
+def pruning_pays(score: Score, selection: Selection, pool: Pool) -> bool:
+    """Whether so few coarse runs survive in a sample that the pruned scan will be the quicker one."""
     slices = int((selection.stops - selection.starts)[selection.volumes].sum())
     if slices < SMALLEST or not score.prunable:
-        return ()
+        return False
     sampled = selection.volumes[:: min(SAMPLED, max(1, len(selection.volumes) // 8))]
-    ranges = selection.starts[sampled], selection.stops[sampled]
-    sample = Selection(selection.starts, selection.stops, sampled, selection.slices, selection.groups, top=1)
-    shares = {}
-    for level in LENGTHS:
-        runs = Runs.of(score, level, *ranges)
-        bounds = score.bounds(level, runs.chosen, pool)
-        limit = find_limit(score, runs, bounds, sample, pool)
-        shares[level] = float(np.mean(limit.admits(bounds, runs.volumes)))
-    coarse, fine = (1 / LENGTHS[level] for level in ("coarse", "fine"))
-    costs = {
-        (): 0.95,
-        ("coarse",): coarse + SCATTERED * shares["coarse"],
-        ("fine",): fine + SCATTERED * shares["fine"],
-        ("coarse", "fine"): coarse + SCATTERED * (shares["coarse"] * fine + shares["fine"]),
-    }
-    return min(costs, key=lambda levels: costs[levels])
+    sample = replace(selection, volumes=sampled, top=max(1, selection.top // SAMPLED))
+    runs = Runs.of_volumes(score.terms[0].look_up.chunks.levels["coarse"], sampled)
+    kept, _ = prune(score, runs, Limit(score.nothing, len(selection.starts)), sample, pool)
+    share = len(kept.chosen) / len(runs.chosen)
+    return 1 / LENGTHS["coarse"] + LATER * share < 0.9

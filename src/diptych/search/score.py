@@ -88,7 +88,7 @@ class Term:
         assert self.norms is not None
         assert self.norms.everywhere is not None
         negated = self.look_up.bounds(level, runs, pool)
-        starts = getattr(self.look_up.chunks, f"{level}_starts")
+        starts = self.look_up.chunks.levels[level].starts
         shortest, longest = (norms[runs] for norms in self.norms.everywhere.extremes(level, starts))
         largest = cosine(-negated, self.norms.query, np.where(negated < 0, shortest, longest))
         return np.where(shortest == 0, 1.0, largest)
