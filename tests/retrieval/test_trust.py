@@ -25,7 +25,13 @@ def test_isolation_is_relative_to_the_archives_median(archive: Archive, records:
         others = [r.normal_ids for r in records if r.info.patient_key != patient]
         return min(float(np.linalg.norm(book[ids] - book[grid])) for grids in others for grid in grids)
 
-    everything = [(grid, r.info.patient_key) for r in records for grid in r.normal_ids]
+    everything = [
+        (grid, r.info.patient_key)
+        for r in records
+        for grid, area in zip(r.normal_ids, r.lesion_area, strict=True)
+        if area > 0
+    ]
+    assert archive.lesion_cells(subject).any()
     places = np.unique(np.linspace(0, len(everything) - 1, 48).round().astype(int))
     usual = np.median([nearest(*everything[place]) for place in places])
     assert archive.trust(subject).normal_isolation == pytest.approx(nearest(subject.normal_ids, "P01") / usual, 1e-5)

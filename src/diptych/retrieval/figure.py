@@ -112,12 +112,8 @@ def _title(answer: Answer, column: int) -> list[str]:
         return ["query", subject.name, f"by {how}"]
     match = answer.matches[column - 1]
     panels = [f"{name} {panel.distance:.4g}" for name, panel in (("n", match.normal), ("a", match.abnormal)) if panel]
-    return [
-        f"{column}. {match.volume.volume_key}",
-        f"slice {match.z_index}",
-        f"{match.distance:.4g}",
-        ", ".join(panels),
-    ]
+    where = f"slice {match.z_index}, {match.distance:.4g}"
+    return [f"match {column}", match.volume.volume_key, where, ", ".join(panels)]
 
 
 def _cut(text: str, width: int) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
 from diptych.retrieval.catalogue import Catalogue
+from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.subjects import EncodedSlice
 from diptych.search import PANELS, Filter, Query, SearchEngine
 
@@ -36,8 +37,8 @@ class Trust:
     """Squared distance between the encoder's output and the codes, as a share of the codebooks' own variance; None
     where the query has no pixels."""
     normal_isolation: float | None
-    """Distance to the nearest slice of another patient by normal code, as a multiple of the archive's median; None
-    in an archive of one patient."""
+    """Distance to the nearest slice of another patient by normal code, as a multiple of the archive's median (of its
+    slices with a lesion, where the query has one); None in an archive of one patient."""
     abnormal_isolation: float | None
     """The same by abnormal code."""
     rare_codes: float
@@ -56,16 +57,17 @@ class TrustCheck:
         self.network = network
         self.catalogue = catalogue
         self.engine = engine
-        self._usual: dict[tuple[str, str], list[float]] = {}
+        self._usual: dict[tuple[str, str, bool], list[float]] = {}
 
     def check(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
         """Look at one query."""
         own = [self.catalogue.patients[key] for key in subject.patients if key in self.catalogue.patients]
         warnings = list(subject.warnings)
+        lesioned = bool(decode_lesion(self.network, subject.abnormal_ids[None]).any())
         isolation: dict[str, float | None] = {}
         for panel in PANELS:
             nearest = self._nearest(_panel_query(panel, getattr(subject, f"{panel}_ids"), own, metric))
-            usual = self.usual(panel, metric)
+            usual = self.usual(panel, metric, lesioned=lesioned)
             isolation[panel] = nearest / (float(np.median(usual)) or 1.0) if usual and nearest is not None else None
             if usual and nearest is not None and nearest > max(usual):
                 warnings.append(
@@ -79,12 +81,18 @@ class TrustCheck:
             quantisation_error(self.network, subject), isolation["normal"], isolation["abnormal"], rare, tuple(warnings)
         )
 
-    def usual(self, panel: str, metric: str) -> list[float]:
-        """Distances from archived slices to their nearest slice of another patient."""
-        key = panel, metric
+    def usual(self, panel: str, metric: str, *, lesioned: bool) -> list[float]:
+        """Distances from archived slices to their nearest slice of another patient.
+
+        A slice with a lesion is compared with slices known to have one, if there are any: lesion-free slices are all
+        much alike.
+        """
+        key = panel, metric, lesioned
         if key not in self._usual:
             index = self.catalogue.index
-            places = np.unique(np.linspace(0, len(index) - 1, SAMPLED).round().astype(np.int64))
+            alike = np.flatnonzero(self.catalogue.lesion_area > 0) if lesioned else np.arange(0)
+            among = alike if len(alike) else np.arange(len(index))
+            places = among[np.unique(np.linspace(0, len(among) - 1, SAMPLED).round().astype(np.int64))]
             patients = index.patient_of_volume[index.volume_of(places)].tolist()
             grids = index.codes[panel].ids(places).reshape(-1, *index.grid)
             queries = [
