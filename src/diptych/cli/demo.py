@@ -46,9 +46,10 @@ def demo(
     _index_patients(out / "patients", out / "archive", model)
     archive = Archive.open(out / "archive", model=model)
     report = _write_report(archive, out / "report.html")
+    patient = f"Phantom-{SEED:05d}-00003"
     print(f"\nOpen {report} in a browser. Then try:")
-    print(f"  diptych show {out / 'patients'}/Phantom-{SEED:05d}-00003 --out sheet.png")
-    print(f"  diptych search {out / 'archive'} Phantom-{SEED:05d}-00003 --by abnormal --metric overlap --figure found.png")
+    print(f"  diptych show {out / 'patients' / patient} --out sheet.png")
+    print(f"  diptych search {out / 'archive'} {patient} --by abnormal --metric overlap --figure found.png")
     print(f"  diptych codes {out / 'archive'} --out codes.html")
     print("Research use only, not a medical device.")
 
