@@ -49,7 +49,7 @@ class FitSettings:
     """Slices with a lesion that each step asks for."""
     candidates: int = 256
     """Slices that each step chooses from."""
-    temperature: float = 0.1
+    temperature: float = 0.05
     """How far below the best overlap a slice still counts as a good answer."""
     learning_rate: float = 0.02
     """Of Adam; it falls to zero along a cosine."""
