@@ -154,6 +154,16 @@ def test_a_grown_lesion_is_magnified_about_its_centre(
     assert {cell: int(edited.abnormal_ids[cell]) for cell in lesion_cells(labelled, edited)} == expected
 
 
+def test_each_focus_grows_by_itself(labelled: Archive, subject: EncodedSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = np.zeros_like(subject.abnormal_ids)
+    ids[0, 0], ids[2, 6] = 10, 11
+    view = labelled.view(subject)
+    bright = replace(view, healthy_twin=np.zeros_like(view.healthy_twin))
+    monkeypatch.setattr(Archive, "view", lambda self, one: bright)
+    edited = grow_lesion(labelled, replace(subject, abnormal_ids=ids), cells=1).abnormal_ids
+    assert [np.count_nonzero(edited == code) for code in (10, 11)] == [4, 9]
+
+
 def test_a_lesion_grows_by_at_least_a_cell(labelled: Archive, subject: EncodedSlice) -> None:
     with pytest.raises(UsageError, match=r"grow 0: .* at least 1"):
         grow_lesion(labelled, subject, cells=0)

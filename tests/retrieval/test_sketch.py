@@ -241,3 +241,34 @@ def test_sketches_that_cannot_be_asked_with(
 
 def test_a_search_without_query_and_sketch_is_refused(archive: Archive, fitted: Path) -> None:
     assert "or paint a lesion" in run("search", archive.store.path, "--model", fitted).stderr
+
+
+@pytest.mark.slow
+def test_sketches_of_phantoms_find_their_slices_with_the_shipped_model(tmp_path: Path) -> None:
+    """Of all slices of all phantoms, the five nearest to the true label map of one hold a slice of that very place."""
+    from diptych.model import load_model
+    from diptych.model.shipped import shipped_models
+    from diptych.phantom import make_phantom
+    from diptych.slices import SliceGeometry, slice_volume
+
+    folder = next((path for path in shipped_models().values() if (path / SKETCH_FILE).is_file()), None)
+    if folder is None:
+        pytest.skip("no shipped model with a label encoder is here")
+    network = load_model(folder)
+    sketcher = Sketcher.open(folder, network)
+    volumes = [make_phantom(seed).volume for seed in range(9000, 9006)]
+    records = spotted_records(network, volumes)
+    ids = np.concatenate([record.abnormal_ids for record in records])
+    owner = np.repeat(np.arange(len(records)), [record.slice_count for record in records])
+    z_index = np.concatenate([record.z_index for record in records]).astype(int)
+    codebook = network.abnormal_quantizer.codebook.numpy()
+    found = 0
+    for number, (volume, record) in enumerate(zip(volumes, records, strict=True)):
+        painted = int(record.z_index[record.lesion_area.argmax()])
+        stack = slice_volume(volume, SliceGeometry(network.config.image_size, network.config.field_mm))
+        assert stack.lesion is not None
+        sketched = sketcher.ids(stack.lesion[stack.z_index == painted][0])
+        nearest = np.square(codebook[ids] - codebook[sketched]).sum(axis=(1, 2, 3)).argsort()[:5]
+        found += bool(np.any((owner[nearest] == number) & (abs(z_index[nearest] - painted) <= 3)))
+    assert len(ids) > 300
+    assert found >= 5

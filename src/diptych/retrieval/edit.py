@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_dilation
+from scipy.ndimage import binary_dilation, label
 
 from diptych.errors import UsageError
 from diptych.retrieval.archive import Archive
@@ -63,7 +63,7 @@ def move_lesion(archive: Archive, subject: EncodedSlice, *, rows: int, columns: 
         raise UsageError(f"move {rows},{columns}: {_room(lifted.lesion)}")
     ids = lifted.ids.copy()
     ids[tuple(places.T)] = subject.abnormal_ids[lifted.lesion]
-    return _edited(subject, f"with its lesion moved by {rows},{columns} cells", ids, lifted)
+    return _edited(subject, f"with its lesion moved by {rows},{columns}", ids, lifted)
 
 
 def mirror_lesion(archive: Archive, subject: EncodedSlice) -> EncodedSlice:
@@ -81,19 +81,18 @@ def mirror_lesion(archive: Archive, subject: EncodedSlice) -> EncodedSlice:
 
 
 def grow_lesion(archive: Archive, subject: EncodedSlice, *, cells: int) -> EncodedSlice:
-    """The lesion so many cells larger to each side: magnified about its centre, within grid and brain."""
+    """The lesion so many cells larger to each side: each focus magnified about its centre, within grid and brain."""
     if cells < 1:
         raise UsageError(f"grow {cells}: give the number of cells to grow to each side, at least 1")
     lifted = _lift(archive, subject)
-    h, w = lifted.lesion.shape
-    rows, columns = _magnified(lifted.lesion, cells)
-    inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
-    rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
     twin = archive.view(subject).healthy_twin
-    brain = touched_cells(twin.max(axis=0) > BRAIN_ABOVE, (h, w)) | lifted.lesion
-    grown = inside & lifted.lesion[rows, columns] & brain
-    ids = np.where(grown, subject.abnormal_ids[rows, columns], lifted.ids)
-    return _edited(subject, f"with its lesion grown by {cells} cells", ids, lifted)
+    brain = touched_cells(twin.max(axis=0) > BRAIN_ABOVE, lifted.lesion.shape) | lifted.lesion
+    ids = lifted.ids
+    foci, count = label(lifted.lesion, structure=np.ones((3, 3)))
+    for number in range(1, count + 1):
+        rows, columns = _magnified(foci == number, cells)
+        ids = np.where((foci == number)[rows, columns] & brain, subject.abnormal_ids[rows, columns], ids)
+    return _edited(subject, f"with its lesion grown by {cells} cells to each side", ids, lifted)
 
 
 def _lift(archive: Archive, subject: EncodedSlice) -> _Lifted:
@@ -111,11 +110,11 @@ def _lift(archive: Archive, subject: EncodedSlice) -> _Lifted:
         lifted = binary_dilation(lifted) if np.array_equal(wider, lifted) else wider
 
 
-def _magnified(lesion: Cells, cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For every cell, the row and column of the cell that grows into it, `[h, w]` each; some lie off the grid."""
+def _magnified(focus: Cells, cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For every cell, the row and column of the cell that grows into it, `[h, w]` each: always nearer to the centre."""
     places = []
-    for axis, size in enumerate(lesion.shape):
-        filled = np.flatnonzero(lesion.any(axis=1 - axis))
+    for axis, size in enumerate(focus.shape):
+        filled = np.flatnonzero(focus.any(axis=1 - axis))
         centre, extent = (filled[0] + filled[-1]) / 2, filled[-1] - filled[0] + 1
         places.append(np.rint(centre + (np.arange(size) - centre) * extent / (extent + 2 * cells)).astype(np.int64))
     rows, columns = np.meshgrid(*places, indexing="ij")
