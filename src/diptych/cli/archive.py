@@ -112,7 +112,9 @@ def verify(
 @app.command()
 def remove(
     archive: ArchivePath,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="VOLUME…", show_default=False)] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="VOLUME…", help="Volumes to take out.", show_default=False)
+    ] = None,
     patient: Annotated[
         list[str] | None,
         typer.Option(help="Take out all volumes of this patient; repeat for more.", show_default=False),
