@@ -33,7 +33,9 @@ def index(
         list[Path], typer.Argument(help="Folders with patients: BraTS of any release, or phantoms.", show_default=False)
     ],
     archive: Annotated[Path, typer.Option("--archive", help="The archive to make or to add to.", show_default=False)],
-    model: Annotated[Path, typer.Option("--model", help="Folder of the model that encodes.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Folder of the model that encodes.", show_default="the shipped one")
+    ] = None,
     pixels: Annotated[
         Pixels,
         typer.Option(
@@ -74,9 +76,10 @@ def index(
     from diptych.archive.indexing import IndexOptions, find_sources, index_patients
     from diptych.cli.console import print_json, progress_bar
     from diptych.model import load_model
+    from diptych.model.shipped import shipped_model
 
     patients = find_sources(sources)
-    encoder = NetworkEncoder(load_model(model))
+    encoder = NetworkEncoder(load_model(model or shipped_model()))
     options = IndexOptions(
         pixels=pixels.value,
         source=source_name,
