@@ -1,10 +1,11 @@
-"""`Chunks`: which kinds of codes occur in runs of neighbouring slices, one byte per run and grid position.
+"""`Chunks`: which codes occur in runs of neighbouring slices, one byte per run and grid position.
 
 Knows ids and volumes' borders; nothing about queries.
 
-At each position the codes are put into eight groups of similar ones. A run of slices is marked, per position, with
-the groups that occur in it. No slice of a run can be nearer to a query than the sum, over positions, of the nearest
-code in any marked group: an exact bound at the price of one row scan per run. Coarse runs are looked at first, fine
+No slice of a run can be nearer to a query than the sum, over positions, of the nearest code that occurs there anywhere
+in the run: an exact bound at the price of one row scan per run. What occurs at a position is written as one of 256
+symbols. The commonest sets of codes have symbols of their own; any other set is described by the groups of similar
+codes that it touches, which makes the bound a little lower and never wrong. Coarse runs are looked at first, fine
 ones where coarse ones survive.
 """
 
@@ -22,14 +23,23 @@ from diptych.tables import DistanceTable
 
 __all__ = ["GROUPS", "LENGTHS", "Chunks", "Level", "group_codes", "mark_chunks"]
 
-GROUPS = 8
-"""Groups of codes per position: as many as a byte has bits."""
+GROUPS = 6
+"""Groups of codes per position; symbols below 2⁶ are the groups that occur, one bit each."""
+
+SETS = 256 - 2**GROUPS
+"""Sets of codes per position that have a symbol of their own, 2⁶ and up."""
+
+LARGEST_SET = 4
+"""Codes in such a set at most."""
 
 UNUSED = 255
 """Group of codes that no slice has at a position."""
 
-LENGTHS = {"coarse": 16, "fine": 4}
+LENGTHS = {"coarse": 32, "fine": 8}
 """Slices per run."""
+
+CELLS_AT_ONCE = 8
+NO_SET = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +47,10 @@ class Level:
     """All runs of one length."""
 
     name: str
-    marks: NDArray[np.uint8]
+    symbols: NDArray[np.uint8]
+    """`[G, P]`."""
+    sets: NDArray[np.uint16]
+    """`[P, SETS, 4]`, codes of the sets with a symbol of their own; smaller sets repeat a code."""
     starts: NDArray[np.int32]
     """First slice of each run, and N at the end."""
     volumes: NDArray[np.int32]
@@ -54,31 +67,40 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """Marks of one panel. Runs never cross volumes."""
+    """The runs of one panel. They never cross volumes."""
 
     groups: NDArray[np.uint8]
     """`[P, K]`, group of each code at each position, or `UNUSED`."""
-    coarse: NDArray[np.uint8]
-    """`[G, P]`, one bit per group that occurs in the run."""
+    coarse_symbols: NDArray[np.uint8]
+    coarse_sets: NDArray[np.uint16]
     coarse_starts: NDArray[np.int32]
-    """First slice of each run, and N at the end, `[G + 1]`."""
     coarse_volumes: NDArray[np.int32]
-    """Volume of each run, `[G]`."""
-    fine: NDArray[np.uint8]
+    fine_symbols: NDArray[np.uint8]
+    fine_sets: NDArray[np.uint16]
     fine_starts: NDArray[np.int32]
     fine_volumes: NDArray[np.int32]
 
     @cached_property
     def levels(self) -> dict[str, Level]:
         """The two levels of runs, coarse first."""
-        fine = Level("fine", self.fine, self.fine_starts, self.fine_volumes, np.empty(0, np.int64))
         children = np.searchsorted(self.fine_starts, self.coarse_starts).astype(np.int64)
-        return {"coarse": Level("coarse", self.coarse, self.coarse_starts, self.coarse_volumes, children), "fine": fine}
+        return {
+            "coarse": Level(
+                "coarse", self.coarse_symbols, self.coarse_sets, self.coarse_starts, self.coarse_volumes, children
+            ),
+            "fine": Level(
+                "fine", self.fine_symbols, self.fine_sets, self.fine_starts, self.fine_volumes, np.empty(0, np.int64)
+            ),
+        }
 
     @property
     def nbytes(self) -> int:
         """Bytes that grow with the archive."""
-        return sum(int(getattr(self, field.name).nbytes) for field in fields(self) if field.name != "groups")
+        return sum(
+            int(getattr(self, field.name).nbytes)
+            for field in fields(self)
+            if field.name not in ("groups", "coarse_sets", "fine_sets")
+        )
 
 
 def group_codes(ids: NDArray[np.integer], table: DistanceTable, *, rounds: int = 6) -> NDArray[np.uint8]:
@@ -96,7 +118,7 @@ def group_codes(ids: NDArray[np.integer], table: DistanceTable, *, rounds: int =
 
 
 def _medoid_groups(distances: NDArray[np.float64], weights: NDArray[np.float64], rounds: int) -> NDArray[np.intp]:
-    """Nearest of at most eight medoids for each of n codes; the commonest codes are the first medoids."""
+    """Nearest of a few medoids for each of n codes; the commonest codes are the first medoids."""
     medoids = np.argsort(-weights, kind="stable")[:GROUPS]
     for _ in range(rounds if len(distances) > GROUPS else 0):
         nearest = np.argmin(distances[:, medoids], axis=1)
@@ -107,16 +129,15 @@ def _medoid_groups(distances: NDArray[np.float64], weights: NDArray[np.float64],
 
 
 def mark_chunks(ids: NDArray[np.integer], volume_starts: NDArray[np.int64], groups: NDArray[np.uint8]) -> Chunks:
-    """Cut each volume into runs and mark the groups that occur in them."""
-    marks: dict[str, NDArray[Any]] = {}
+    """Cut each volume into runs and write down what occurs in them."""
+    parts: dict[str, NDArray[Any]] = {}
     for name, length in LENGTHS.items():
         starts = run_starts(volume_starts, length)
-        marks[name] = np.zeros((len(starts) - 1, ids.shape[1]), dtype=np.uint8)
-        _mark(ids, groups, starts, marks[name])
-        marks[f"{name}_starts"] = starts
+        parts[f"{name}_symbols"], parts[f"{name}_sets"] = describe_runs(ids, starts, groups)
+        parts[f"{name}_starts"] = starts
         volumes = np.searchsorted(volume_starts, starts[:-1], side="right") - 1
-        marks[f"{name}_volumes"] = volumes.astype(np.int32)
-    return Chunks(groups, **marks)
+        parts[f"{name}_volumes"] = volumes.astype(np.int32)
+    return Chunks(groups, **parts)
 
 
 def run_starts(volume_starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
@@ -131,11 +152,62 @@ def run_starts(volume_starts: NDArray[np.int64], length: int) -> NDArray[np.int3
     return np.append(starts, volume_starts[-1]).astype(np.int32)
 
 
+def describe_runs(
+    ids: NDArray[np.integer], starts: NDArray[np.int32], groups: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """Symbols `[G, P]` of all runs, and the sets that have symbols of their own."""
+    cells = ids.shape[1]
+    symbols = np.zeros((len(starts) - 1, cells), dtype=np.uint8)
+    sets = np.zeros((cells, SETS, LARGEST_SET), dtype=np.uint16)
+    for first in range(0, cells, CELLS_AT_ONCE):
+        some = slice(first, min(first + CELLS_AT_ONCE, cells))
+        occurring = np.empty((some.stop - some.start, len(symbols)), dtype=np.uint64)
+        _collect(ids[:, some], groups[some], starts, symbols[:, some], occurring)
+        for cell, words in zip(range(some.start, some.stop), occurring, strict=True):
+            common = _commonest(words)
+            place = np.searchsorted(common, words)
+            known = common[np.minimum(place, len(common) - 1)] == words if len(common) else np.zeros(0, np.bool_)
+            symbols[: len(known), cell][known] = (2**GROUPS + place[known]).astype(np.uint8)
+            sets[cell, : len(common)] = common[:, None] >> np.arange(0, 64, 16, dtype=np.uint64) & np.uint64(0xFFFF)
+    return symbols, sets
+
+
+def _commonest(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The commonest sets among some of the runs, ascending."""
+    values, counts = np.unique(words[:: max(1, len(words) // 40_000)], return_counts=True)
+    counts[values == NO_SET] = 0
+    chosen = np.argsort(-counts, kind="stable")[:SETS]
+    return np.sort(values[chosen[counts[chosen] > 0]])
+
+
 @compiled
-def _mark(
-    ids: NDArray[np.integer], groups: NDArray[np.uint8], starts: NDArray[np.int32], marks: NDArray[np.uint8]
+def _collect(
+    ids: NDArray[np.integer],
+    groups: NDArray[np.uint8],
+    starts: NDArray[np.int32],
+    marks: NDArray[np.uint8],
+    sets: NDArray[np.uint64],
 ) -> None:
+    """Per run and position: the groups that occur, and the codes, four times 16 bits ascending, if they are few."""
+    codes = np.empty(LARGEST_SET, np.uint64)
     for run in range(len(starts) - 1):
-        for row in range(starts[run], starts[run + 1]):
-            for cell in range(ids.shape[1]):
-                marks[run, cell] |= np.uint8(1 << groups[cell, ids[row, cell]])
+        for cell in range(ids.shape[1]):
+            count, mark = 0, 0
+            for row in range(starts[run], starts[run + 1]):
+                code = np.uint64(ids[row, cell])
+                mark |= 1 << groups[cell, ids[row, cell]]
+                place = 0
+                while place < min(count, LARGEST_SET) and codes[place] < code:
+                    place += 1
+                if place < min(count, LARGEST_SET) and codes[place] == code:
+                    continue
+                for later in range(min(count, LARGEST_SET - 1), place, -1):
+                    codes[later] = codes[later - 1]
+                if place < LARGEST_SET:
+                    codes[place] = code
+                count += 1
+            marks[run, cell] = mark
+            word = np.uint64(0)
+            for place in range(LARGEST_SET):
+                word |= codes[min(place, count - 1)] << np.uint64(16 * place)
+            sets[cell, run] = word if count <= LARGEST_SET else NO_SET

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled, compiled_inline, prefetch
 
-__all__ = ["BYTE_STRIDE", "HUGE", "QUERIES_PER_BATCH", "batch_minima", "range_minima", "range_sums"]
+__all__ = ["BYTE_STRIDE", "HUGE", "QUERIES_PER_BATCH", "batch_minima", "range_minima", "range_sums", "symbol_entries"]
 
 BYTE_STRIDE = 272
 """Entries from one look-up row to the next for one-byte ids: 256, and a cache line more."""
@@ -55,6 +55,31 @@ def row_sum(ids: Ints, first: np.uint64, cells: np.uint64, table: Sums, stride: 
     for rest in range(cells & ~np.uint64(7), cells):
         a += table[np.uint64(rest) * stride + np.uint64(ids[first + np.uint64(rest)])]
     return a + b
+
+
+@compiled
+def symbol_entries(entries: Sums, groups: NDArray[np.uint8], count: int, sets: NDArray[np.uint16]) -> Sums:
+    """For each position and symbol of runs the smallest entry of any code it stands for, `[P, BYTE_STRIDE]`."""
+    table = np.zeros((len(entries), BYTE_STRIDE), np.int32)
+    nearest = np.empty(count, np.int32)
+    for cell in range(len(entries)):
+        nearest[:] = HUGE
+        for code in range(entries.shape[1]):
+            group = groups[cell, code]
+            if group < count:
+                nearest[group] = min(nearest[group], entries[cell, code])
+        table[cell, 0] = HUGE
+        for marks in range(1, 1 << count):
+            group = 0
+            while not (marks >> group) & 1:
+                group += 1
+            table[cell, marks] = min(table[cell, marks & (marks - 1)], nearest[group])
+        for place in range(sets.shape[1]):
+            smallest = entries[cell, sets[cell, place, 0]]
+            for member in range(1, sets.shape[2]):
+                smallest = min(smallest, entries[cell, sets[cell, place, member]])
+            table[cell, (1 << count) + place] = smallest
+    return table
 
 
 @compiled_inline
@@ -195,12 +220,16 @@ def batch_minima(
                     stale[changed] = p * np.uint64(places) + np.uint64(ids[first + p - width])
                     changed += np.uint64(ids[first + p] != ids[first + p - width])
                 update_sums(sums, tables, fresh, stale, changed)
-            total[:] = sums
-            while rare < len(rare_slice) and rare_slice[rare] == row:
-                entries = excess[rare_cell[rare], rare_code[rare]]
+            if rare < len(rare_slice) and rare_slice[rare] == row:
+                total[:] = sums
+                while rare < len(rare_slice) and rare_slice[rare] == row:
+                    entries = excess[rare_cell[rare], rare_code[rare]]
+                    for q in range(QUERIES_PER_BATCH):
+                        total[q] += entries[q]
+                    rare += 1
                 for q in range(QUERIES_PER_BATCH):
-                    total[q] += entries[q]
-                rare += 1
-            for q in range(QUERIES_PER_BATCH):
-                best[q] = min(best[q], total[q])
+                    best[q] = min(best[q], total[q])
+            else:
+                for q in range(QUERIES_PER_BATCH):
+                    best[q] = min(best[q], sums[q])
         minima[r] = best

@@ -83,17 +83,22 @@ class LookUp:
         return out
 
     def bounds(self, level: str, runs: Ints, pool: Pool) -> Sums:
-        """For each run of slices a sum that none of its slices undercuts."""
-        marks = self.chunks.levels[level].marks.reshape(-1)
+        """For each run of slices, ascending, a sum that none of its slices undercuts."""
+        runs_of, groups = self.chunks.levels[level], self.chunks.groups
+        symbols = runs_of.symbols.reshape(-1)
+        table = kernels.symbol_entries(self.entries, groups, GROUPS, runs_of.sets).reshape(-1)
         out = np.empty(len(runs), dtype=np.int32)
+        first = np.flatnonzero(np.diff(runs, prepend=-2) != 1)  # neighbouring runs are scanned in one go
+        lengths = np.diff(first, append=len(runs))
+        starts = runs[first]
         nothing = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty((0, 0), np.int32))
-        cells = self.codes.cells
 
         def work(share: slice) -> None:
-            some = runs[share]
-            kernels.range_sums(marks, cells, self._marked, BYTE_STRIDE, some, some + 1, *nothing, out[share])
+            some, stops, at = starts[share], starts[share] + lengths[share], first[share]
+            if len(some):
+                kernels.range_sums(symbols, self.codes.cells, table, BYTE_STRIDE, some, stops, *nothing, out[at[0] :])
 
-        pool.run(work, np.ones(len(runs), dtype=np.int64))
+        pool.run(work, lengths)
         return out
 
     @cached_property
@@ -125,17 +130,6 @@ class LookUp:
         codes = self.codes
         excess = self.excess if len(codes.rare_slice) else np.empty((0, 0), np.int32)
         return codes.rare_slice, codes.rare_cell, codes.rare_code, excess
-
-    @cached_property
-    def _marked(self) -> Sums:
-        """Smallest entry in any marked group, for all 256 marks of each position."""
-        cells = self.codes.cells
-        smallest = np.full((cells, 2**GROUPS), HUGE, dtype=np.int32)
-        for group in range(GROUPS):
-            nearest = np.where(self.chunks.groups == group, self.entries, HUGE).min(axis=1, keepdims=True)
-            bit = 1 << group
-            smallest[:, bit : 2 * bit] = np.minimum(smallest[:, :bit], nearest)
-        return padded_places(smallest)[0]
 
 
 def padded_places(places: NDArray[np.int32]) -> tuple[Sums, int]:

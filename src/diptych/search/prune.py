@@ -27,6 +27,9 @@ SMALLEST = 20_000
 SAMPLED = 16
 """One volume of so many is in the sample: it costs less than 1 % of a plain scan."""
 
+SEEDS = 40
+"""Runs, per match wanted, that are looked at to find a limit."""
+
 LATER = 0.75
 """What a coarse run that survives costs, in runs scanned plainly: its four fine runs, and half of its slices."""
 
@@ -59,6 +62,17 @@ class Runs:
         """First slice, and slice after the last, of each chosen run."""
         return self.level.starts[self.chosen], self.level.starts[self.chosen + 1]
 
+    def best(self, score: Score, selection: Selection, pool: Pool) -> tuple[NDArray[np.int64], Keys]:
+        """The volumes that the runs lie in, ascending, and the smallest key in each one's runs."""
+        starts, stops = self.ranges
+        new_volume = np.diff(self.volumes, prepend=-1) != 0
+        first = np.flatnonzero(new_volume | (starts != np.append(-1, stops[:-1])))
+        merged = starts[first], np.append(stops[first[1:] - 1], stops[-1:])
+        keys = score.minima(*merged, pool, selection.slices)
+        volumes = self.volumes[first]
+        place = np.flatnonzero(np.diff(volumes, prepend=-1))
+        return volumes[place].astype(np.int64), np.minimum.reduceat(keys, place) if len(place) else keys
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -78,7 +92,8 @@ def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
     runs, limit = prune(score, runs, Limit(score.nothing, len(selection.starts)), selection, pool)
     runs, _ = prune(score, runs.finer(levels["fine"]), limit, selection, pool)
     best = np.full(len(selection.starts), score.nothing)
-    np.minimum.at(best, runs.volumes, score.minima(*runs.ranges, pool, selection.slices))
+    volumes, keys = runs.best(score, selection, pool)
+    best[volumes] = keys
     return best
 
 
@@ -91,23 +106,16 @@ def prune(score: Score, runs: Runs, limit: Limit, selection: Selection, pool: Po
 
 
 def find_limit(score: Score, runs: Runs, bounds: Keys, selection: Selection, pool: Pool) -> Limit:
-    """Look at the most promising run of the most promising volumes; the true matches are no worse than these."""
-    none = Limit(score.nothing, len(selection.starts))
-    if not len(bounds):
-        return none
-    first = np.flatnonzero(np.diff(runs.volumes, prepend=-1))
-    ends = np.append(first[1:], len(bounds))
-    promise = np.minimum.reduceat(bounds, first)
-    wanted = 3 * selection.top
+    """Look at the most promising runs; the true matches are no worse than the best in these."""
+    wanted = SEEDS * selection.top
     while True:
-        tried = np.arange(len(first)) if wanted >= len(first) else _smallest(promise, wanted)
-        seeds = runs.keep(np.array([first[v] + np.argmin(bounds[first[v] : ends[v]]) for v in tried]))
-        keys = score.minima(*seeds.ranges, pool, selection.slices)
-        order = rank(keys, seeds.volumes, selection.groups, selection.top, score.nothing)
+        seeds = runs if wanted >= len(bounds) else runs.keep(_smallest(bounds, wanted))
+        volumes, keys = seeds.best(score, selection, pool)
+        order = rank(keys, volumes, selection.groups, selection.top, score.nothing)
         if len(order) == selection.top:
-            return Limit(keys[order[-1]].item(), int(seeds.volumes[order[-1]]))
-        if len(tried) == len(first):
-            return none
+            return Limit(keys[order[-1]].item(), int(volumes[order[-1]]))
+        if wanted >= len(bounds):
+            return Limit(score.nothing, len(selection.starts))
         wanted *= 8
 
 
