@@ -111,8 +111,7 @@ def assemble(made: SyntheticArchive, panel: str, *, peers: bool) -> list[Contend
     """All contenders for one panel of one archive."""
     ids = made.normal if panel == "normal" else made.abnormal
     codebook = made.normal_codebook if panel == "normal" else made.abnormal_codebook
-    busiest = np.argsort(-(made.abnormal > 5).sum(axis=1), kind="stable")[: len(ids) // 50]
-    places = np.random.default_rng(0).choice(busiest, BATCH, replace=False)
+    places = busiest_slices(made)
     contenders = ours(made, panel, places)
     if peers:
         contenders += faiss_vectors(ids, codebook, places) + faiss_quantised(ids, codebook, places)
@@ -120,6 +119,14 @@ def assemble(made: SyntheticArchive, panel: str, *, peers: bool) -> list[Contend
             contenders += binary_peers(ids, codebook, places, bits)
         contenders.append(listing(ids, codebook, places))
     return contenders
+
+
+def busiest_slices(made: SyntheticArchive) -> NDArray[np.intp]:
+    """As in the paper, queries are the slices with the largest lesion of some volumes."""
+    lesion = (made.abnormal > 5).sum(axis=1)
+    volumes = np.random.default_rng(0).choice(made.volume_of_slice[-1], BATCH, replace=False)
+    starts = np.searchsorted(made.volume_of_slice, volumes)
+    return np.array([start + np.argmax(lesion[start : start + 155]) for start in starts])
 
 
 def ours(made: SyntheticArchive, panel: str, places: NDArray[np.intp]) -> list[Contender]:
