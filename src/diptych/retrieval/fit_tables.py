@@ -3,7 +3,7 @@
 1. *Content.* For each code the mean share of every label in every quarter × quarter of its cell, over training
    patients: a non-negative vector. Products of two codes' contents, summed over the grid, count the pixels that two
    slices can be expected to share; divided by both lengths they are a Dice coefficient in all but name. This alone
-   already ranks better than the distances between code vectors.
+   already ranks lesions better than the distances between code vectors, though not anatomy.
 2. *Ranking.* From there contents and position weights follow the gradient of a listwise loss: among random slices of
    other patients, those that overlap best by label are to be nearest.
 
