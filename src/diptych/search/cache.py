@@ -64,13 +64,16 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, key: str) -> 
 
 
 def load_arrays(path: Path, *, key: str) -> dict[str, NDArray[Any]] | None:
-    """Map the arrays saved under `key`, read-only, or nothing when the file cannot be trusted for it."""
+    """Map the arrays saved under `key`, or nothing when the file cannot be trusted for it.
+
+    Changes to them never reach the file; arrays flagged read-only would have every kernel compiled a second time.
+    """
     try:
         header, first = _read_header(path)
         if header["key"] != key:
             return None
         size = path.stat().st_size
-        whole = np.memmap(path, dtype=np.uint8, mode="r")
+        whole = np.memmap(path, dtype=np.uint8, mode="c")
         return {entry["name"]: _array(whole, entry, first, size) for entry in header["arrays"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
