@@ -48,14 +48,15 @@ def batch_scan(prepared: Sequence[Prepared], pool: Pool) -> NDArray[np.int32]:
     codes = look_ups[0].codes
     starts, stops = selections[0].starts, selections[0].stops
     filled = np.flatnonzero(stops > starts)
-    tables, places = _side_by_side([look_up.places for look_up in look_ups])
+    cells = codes.packed.shape[1]
+    tables, places = _side_by_side([look_up.places for look_up in look_ups], cells)
     excess = _excess(look_ups) if len(codes.rare_slice) else np.zeros((0, 0, QUERIES_PER_BATCH), dtype=np.int32)
     minima = np.empty((len(filled), QUERIES_PER_BATCH), dtype=np.int32)
 
     def work(share: slice) -> None:
         kernels.batch_minima(
             codes.packed.reshape(-1),
-            codes.cells,
+            cells,
             tables,
             places,
             starts[filled[share]],
@@ -77,15 +78,14 @@ def batch_scan(prepared: Sequence[Prepared], pool: Pool) -> NDArray[np.int32]:
     return best
 
 
-def _side_by_side(tables: list[NDArray[np.int32]]) -> tuple[NDArray[np.int32], int]:
+def _side_by_side(tables: list[NDArray[np.int32]], cells: int) -> tuple[NDArray[np.int32], int]:
     """Put the queries' entries for one cell and place next to each other, `[P * A, Q]`, on cache lines of 64 bytes."""
-    cells, places = tables[0].shape
-    places |= 1
+    places = tables[0].shape[1] | 1
     size = cells * places * QUERIES_PER_BATCH
     room = np.zeros(size + 16, dtype=np.int32)
     first = (-room.ctypes.data % 64) // 4
     whole = room[first : first + size].reshape(cells, places, QUERIES_PER_BATCH)
-    whole[:, : tables[0].shape[1], : len(tables)] = np.stack(tables, axis=-1)
+    whole[: len(tables[0]), : tables[0].shape[1], : len(tables)] = np.stack(tables, axis=-1)
     return whole.reshape(-1, QUERIES_PER_BATCH), places
 
 

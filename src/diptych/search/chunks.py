@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.compiling import compiled
+from diptych.search.codes import whole_words
 from diptych.tables import DistanceTable
 
 __all__ = ["GROUPS", "LENGTHS", "Chunks", "Level", "group_codes", "mark_chunks"]
@@ -48,7 +49,7 @@ class Level:
 
     name: str
     symbols: NDArray[np.uint8]
-    """`[G, P]`."""
+    """`[G, P]`, filled up with zeros to whole 64-bit words."""
     sets: NDArray[np.uint16]
     """`[P, SETS, 4]`, codes of the sets with a symbol of their own; smaller sets repeat a code."""
     starts: NDArray[np.int32]
@@ -157,7 +158,7 @@ def describe_runs(
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
     """Symbols `[G, P]` of all runs, and the sets that have symbols of their own."""
     cells = ids.shape[1]
-    symbols = np.zeros((len(starts) - 1, cells), dtype=np.uint8)
+    symbols = np.zeros((len(starts) - 1, whole_words(cells)), dtype=np.uint8)
     sets = np.zeros((cells, SETS, LARGEST_SET), dtype=np.uint16)
     for first in range(0, cells, CELLS_AT_ONCE):
         some = slice(first, min(first + CELLS_AT_ONCE, cells))

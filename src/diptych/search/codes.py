@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from diptych.errors import InputError
 
-__all__ = ["Ids", "PanelCodes", "pack"]
+__all__ = ["Ids", "PanelCodes", "pack", "whole_words"]
 
 Ids = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -30,7 +30,7 @@ class PanelCodes:
     """Packed ids of N slices with P cells each."""
 
     packed: Ids
-    """`[N, P]`, each id a place in its position's alphabet."""
+    """`[N, P]`, each id a place in its position's alphabet; rows are filled up with zeros to whole 64-bit words."""
     alphabet: NDArray[np.uint16]
     """`[P, A]` code of each place; unused places repeat the first code."""
     rare: NDArray[np.bool_]
@@ -45,7 +45,7 @@ class PanelCodes:
 
     @property
     def cells(self) -> int:
-        return int(self.packed.shape[1])
+        return len(self.alphabet)
 
     @property
     def codes(self) -> int:
@@ -58,13 +58,23 @@ class PanelCodes:
 
     def ids(self, slices: NDArray[np.integer]) -> NDArray[np.uint16]:
         """Unpack the ids of some slices, `[n, P]`."""
-        ids: NDArray[np.uint16] = self.alphabet[np.arange(self.cells), self.packed[slices]]
+        ids: NDArray[np.uint16] = self.alphabet[np.arange(self.cells), self.packed[slices, : self.cells]]
         first = np.searchsorted(self.rare_slice, slices, side="left")
         last = np.searchsorted(self.rare_slice, slices, side="right")
         for row in np.flatnonzero(last > first):
             cells = slice(first[row], last[row])
             ids[row, self.rare_cell[cells]] = self.rare_code[cells]
         return ids
+
+
+def whole_words(cells: int, itemsize: int = 1) -> int:
+    """Cells that fill up whole 64-bit words.
+
+    >>> whole_words(64), whole_words(15), whole_words(6, itemsize=2)
+    (64, 16, 8)
+    """
+    per_word = 8 // itemsize
+    return -(-cells // per_word) * per_word
 
 
 def pack(ids: NDArray[np.integer], *, codes: int, byte_codes: int = 256) -> PanelCodes:
@@ -88,7 +98,7 @@ def _pack(
     positions, codes = by_frequency.shape
     width = int(np.max(kept + (used > kept), initial=1))
     dtype = np.uint8 if width <= 256 else np.uint16
-    packed = np.empty(ids.shape, dtype=dtype)
+    packed = np.zeros((len(ids), whole_words(positions, np.dtype(dtype).itemsize)), dtype=dtype)
     alphabet = np.empty((positions, width), dtype=np.uint16)
     rare = np.zeros((positions, codes), dtype=np.bool_)
     places = np.empty(codes, dtype=np.int64)

@@ -1,9 +1,10 @@
 """The compiled loops of search: sums of look-ups, one row of packed ids after the other.
 
-Knows arrays alone. What makes these loops quick: ids packed with their commonest values first; look-up rows an odd
-number of cache lines apart (a power of two would alias in the first-level cache), and for one-byte ids a distance
-known to the compiler; indices without a sign (a signed one is checked for being negative); eight look-ups per turn;
-whole numbers throughout. Gather instructions, early abandoning and position-major layouts were measured and lose.
+Knows arrays alone. What makes these loops quick: ids packed with their commonest values first, and fetched eight at a
+time; look-up rows an odd number of cache lines apart (a power of two would alias in the first-level cache), and for
+one-byte ids a distance known to the compiler; indices without a sign (a signed one is checked for being negative);
+32-bit sums; scattered rows fetched ahead. Gather instructions, early abandoning and position-major layouts were
+measured and lose.
 
 `rare_*` and `excess` carry cells that a one-byte alphabet could not hold: the row sum has the cheapest rare code in
 their place, and the loop adds what is missing.
@@ -33,34 +34,54 @@ HUGE = 2**31 - 1
 """Stands for "nothing found" among sums."""
 
 Ints = NDArray[np.integer]
+Words = NDArray[np.uint64]
+"""Rows of ids as 64-bit words: eight one-byte or four two-byte ids each, the last one filled up with zeros."""
+
 Sums = NDArray[np.int32]
 
 
 @compiled_inline
-def row_sum(ids: Ints, first: np.uint64, cells: np.uint64, table: Sums, stride: np.uint64) -> Any:
-    """Σ_p table[p, ids[p]] for the row of `ids` that begins at `first`; everything flat, numbers unsigned."""
-    a = np.int64(0)
-    b = np.int64(0)
-    for turn in range(cells // np.uint64(8)):
-        at = np.uint64(turn) * (stride * np.uint64(8))
-        p = first + np.uint64(turn) * np.uint64(8)
-        a += table[at + np.uint64(ids[p])]
-        b += table[at + stride + np.uint64(ids[p + np.uint64(1)])]
-        a += table[at + stride * np.uint64(2) + np.uint64(ids[p + np.uint64(2)])]
-        b += table[at + stride * np.uint64(3) + np.uint64(ids[p + np.uint64(3)])]
-        a += table[at + stride * np.uint64(4) + np.uint64(ids[p + np.uint64(4)])]
-        b += table[at + stride * np.uint64(5) + np.uint64(ids[p + np.uint64(5)])]
-        a += table[at + stride * np.uint64(6) + np.uint64(ids[p + np.uint64(6)])]
-        b += table[at + stride * np.uint64(7) + np.uint64(ids[p + np.uint64(7)])]
-    for rest in range(cells & ~np.uint64(7), cells):
-        a += table[np.uint64(rest) * stride + np.uint64(ids[first + np.uint64(rest)])]
-    return a + b
+def byte_row_sum(words: Words, first: np.uint64, count: np.uint64, table: Sums) -> Any:
+    """Σ_p table[p, id_p] for a row of `count` words, eight one-byte ids each, that begins at `first`."""
+    a, b = np.int32(0), np.int32(0)
+    for turn in range(count):
+        ids = words[first + np.uint64(turn)]
+        at = np.uint64(turn) * np.uint64(8 * BYTE_STRIDE)
+        a = np.int32(a + table[at + (ids & np.uint64(255))])
+        b = np.int32(b + table[at + np.uint64(1 * BYTE_STRIDE) + ((ids >> np.uint64(8)) & np.uint64(255))])
+        a = np.int32(a + table[at + np.uint64(2 * BYTE_STRIDE) + ((ids >> np.uint64(16)) & np.uint64(255))])
+        b = np.int32(b + table[at + np.uint64(3 * BYTE_STRIDE) + ((ids >> np.uint64(24)) & np.uint64(255))])
+        a = np.int32(a + table[at + np.uint64(4 * BYTE_STRIDE) + ((ids >> np.uint64(32)) & np.uint64(255))])
+        b = np.int32(b + table[at + np.uint64(5 * BYTE_STRIDE) + ((ids >> np.uint64(40)) & np.uint64(255))])
+        a = np.int32(a + table[at + np.uint64(6 * BYTE_STRIDE) + ((ids >> np.uint64(48)) & np.uint64(255))])
+        b = np.int32(b + table[at + np.uint64(7 * BYTE_STRIDE) + (ids >> np.uint64(56))])
+    return np.int32(a + b)
+
+
+@compiled_inline
+def row_sum(words: Words, row: int, count: np.uint64, table: Sums, stride: np.uint64) -> Any:
+    """The row sum for any kind of ids; grids of 64 cells, the commonest, have their loop unrolled."""
+    if stride == np.uint64(BYTE_STRIDE):
+        if count == np.uint64(8):
+            total = byte_row_sum(words, np.uint64(row) * np.uint64(8), np.uint64(8), table)
+        else:
+            total = byte_row_sum(words, np.uint64(row) * count, count, table)
+    else:
+        total = np.int32(0)
+        for turn in range(count):
+            ids = words[np.uint64(row) * count + np.uint64(turn)]
+            at = np.uint64(turn) * (stride * np.uint64(4))
+            for _ in range(4):
+                total = np.int32(total + table[at + (ids & np.uint64(0xFFFF))])
+                ids = ids >> np.uint64(16)
+                at += stride
+    return total
 
 
 @compiled
 def symbol_entries(entries: Sums, groups: NDArray[np.uint8], count: int, sets: NDArray[np.uint16]) -> Sums:
-    """For each position and symbol of runs the smallest entry of any code it stands for, `[P, BYTE_STRIDE]`."""
-    table = np.zeros((len(entries), BYTE_STRIDE), np.int32)
+    """For each position and symbol of runs the smallest entry of any code it stands for, `[P, 256]`."""
+    table = np.zeros((len(entries), 256), np.int32)
     nearest = np.empty(count, np.int32)
     for cell in range(len(entries)):
         nearest[:] = HUGE
@@ -83,20 +104,20 @@ def symbol_entries(entries: Sums, groups: NDArray[np.uint8], count: int, sets: N
 
 
 @compiled_inline
-def fetch(ids: Ints, cells: np.uint64, starts: Ints, stops: Ints, ahead: int) -> None:
+def fetch(words: Words, count: np.uint64, starts: Ints, stops: Ints, ahead: int) -> None:
     """Have the first rows of a range on their way from memory while earlier ranges are worked on."""
     if ahead < len(starts):
-        at = np.uint64(starts[ahead]) * cells
-        end = min(np.uint64(stops[ahead]) * cells, at + np.uint64(256))
+        at = np.uint64(starts[ahead]) * count
+        end = min(np.uint64(stops[ahead]) * count, at + np.uint64(32))
         while at < end:
-            prefetch(ids, at)
-            at += np.uint64(64)
+            prefetch(words, at)
+            at += np.uint64(8)
 
 
 @compiled
 def range_minima(
-    ids: Ints,
-    cells: int,
+    words: Words,
+    count: int,
     table: Sums,
     stride: int,
     starts: Ints,
@@ -108,21 +129,17 @@ def range_minima(
     minima: Sums,
 ) -> None:
     """The smallest row sum of each range of rows, into `minima`."""
-    width, step = np.uint64(cells), np.uint64(stride)
+    width, step = np.uint64(count), np.uint64(stride)
     for r in range(len(starts)):
-        fetch(ids, width, starts, stops, r + AHEAD)
-        best = np.int64(HUGE)
+        fetch(words, width, starts, stops, r + AHEAD)
+        best = np.int32(HUGE)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
-            first = np.uint64(row) * width
-            if step == np.uint64(BYTE_STRIDE):
-                total = row_sum(ids, first, width, table, np.uint64(BYTE_STRIDE))
-            else:
-                total = row_sum(ids, first, width, table, step)
+            total = row_sum(words, row, width, table, step)
             if total < best:  # before what rare cells add, so that most rows need not look for them
                 while rare < len(rare_slice) and rare_slice[rare] <= row:
                     if rare_slice[rare] == row:
-                        total += excess[rare_cell[rare], rare_code[rare]]
+                        total = np.int32(total + excess[rare_cell[rare], rare_code[rare]])
                     rare += 1
                 best = min(best, total)
         minima[r] = best
@@ -130,8 +147,8 @@ def range_minima(
 
 @compiled
 def range_sums(
-    ids: Ints,
-    cells: int,
+    words: Words,
+    count: int,
     table: Sums,
     stride: int,
     starts: Ints,
@@ -143,17 +160,13 @@ def range_sums(
     sums: Sums,
 ) -> None:
     """All row sums of each range of rows, one range after the other, into `sums`."""
-    width, step = np.uint64(cells), np.uint64(stride)
+    width, step = np.uint64(count), np.uint64(stride)
     at = 0
     for r in range(len(starts)):
-        fetch(ids, width, starts, stops, r + AHEAD)
+        fetch(words, width, starts, stops, r + AHEAD)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
-            first = np.uint64(row) * width
-            if step == np.uint64(BYTE_STRIDE):
-                total = row_sum(ids, first, width, table, np.uint64(BYTE_STRIDE))
-            else:
-                total = row_sum(ids, first, width, table, step)
+            total = row_sum(words, row, width, table, step)
             while rare < len(rare_slice) and rare_slice[rare] == row:
                 total += excess[rare_cell[rare], rare_code[rare]]
                 rare += 1

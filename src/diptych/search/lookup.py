@@ -18,7 +18,7 @@ from diptych.search.chunks import GROUPS, Chunks
 from diptych.search.codes import PanelCodes
 from diptych.search.kernels import BYTE_STRIDE, HUGE
 
-__all__ = ["LookUp", "Pool", "padded_places"]
+__all__ = ["LookUp", "Pool", "flat_table"]
 
 Ints = NDArray[np.integer]
 Sums = NDArray[np.int32]
@@ -85,8 +85,10 @@ class LookUp:
     def bounds(self, level: str, runs: Ints, pool: Pool) -> Sums:
         """For each run of slices, ascending, a sum that none of its slices undercuts."""
         runs_of, groups = self.chunks.levels[level], self.chunks.groups
-        symbols = runs_of.symbols.reshape(-1)
-        table = kernels.symbol_entries(self.entries, groups, GROUPS, runs_of.sets).reshape(-1)
+        words = runs_of.symbols.view(np.uint64)
+        table, stride = flat_table(
+            kernels.symbol_entries(self.entries, groups, GROUPS, runs_of.sets), runs_of.symbols.shape[1]
+        )
         out = np.empty(len(runs), dtype=np.int32)
         first = np.flatnonzero(np.diff(runs, prepend=-2) != 1)  # neighbouring runs are scanned in one go
         lengths = np.diff(first, append=len(runs))
@@ -96,7 +98,9 @@ class LookUp:
         def work(share: slice) -> None:
             some, stops, at = starts[share], starts[share] + lengths[share], first[share]
             if len(some):
-                kernels.range_sums(symbols, self.codes.cells, table, BYTE_STRIDE, some, stops, *nothing, out[at[0] :])
+                kernels.range_sums(
+                    words.reshape(-1), words.shape[1], table, stride, some, stops, *nothing, out[at[0] :]
+                )
 
         pool.run(work, lengths)
         return out
@@ -121,9 +125,10 @@ class LookUp:
         return self.entries - self.cheapest_rare[:, None]
 
     @cached_property
-    def _packed(self) -> tuple[Ints, int, Sums, int]:
-        table, stride = padded_places(self.places)
-        return self.codes.packed.reshape(-1), self.codes.cells, table, stride
+    def _packed(self) -> tuple[NDArray[np.uint64], int, Sums, int]:
+        words = self.codes.packed.view(np.uint64)
+        table, stride = flat_table(self.places, self.codes.packed.shape[1])
+        return words.reshape(-1), words.shape[1], table, stride
 
     @cached_property
     def _rare(self) -> tuple[Ints, Ints, Ints, Sums]:
@@ -132,10 +137,13 @@ class LookUp:
         return codes.rare_slice, codes.rare_cell, codes.rare_code, excess
 
 
-def padded_places(places: NDArray[np.int32]) -> tuple[Sums, int]:
-    """Flatten rows at a distance of an odd number of cache lines; up to 256 places share one distance."""
-    lines = -(-places.shape[1] // 16) | 1
+def flat_table(places: NDArray[np.int32], cells: int) -> tuple[Sums, int]:
+    """Rows of `cells` positions, an odd number of cache lines apart, flat; and their distance.
+
+    Up to 256 places share one distance. Positions that only fill up a word have zeros.
+    """
+    lines = -(-max(places.shape[1], BYTE_STRIDE + 1) // 16) | 1  # the kernels tell two-byte ids by their distance
     stride = BYTE_STRIDE if places.shape[1] <= 256 else 16 * lines
-    table = np.zeros((len(places), stride), dtype=np.int32)
-    table[:, : places.shape[1]] = places
+    table = np.zeros((cells, stride), dtype=np.int32)
+    table[: len(places), : places.shape[1]] = places
     return table.reshape(-1), stride
