@@ -94,8 +94,8 @@ class SearchEngine:
         volumes = stops > starts
         if where.volumes is not None:
             volumes &= _sized(where.volumes, index.volumes, "allowed volumes")
-        if len(where.exclude_patients):
-            volumes &= ~np.isin(index.patient_of_volume, list(where.exclude_patients))
+        for patient in where.exclude_patients:
+            volumes &= index.patient_of_volume != patient
         slices = None if where.slices is None else _sized(where.slices, len(index), "allowed slices")
         if where.lesion_free:
             slices = index.lesion_free if slices is None else slices & index.lesion_free
@@ -183,9 +183,12 @@ def _best_slices(score: Score, selection: Selection, volumes: NDArray[np.int64],
     keys = score.keys(starts, stops, pool)
     if selection.slices is not None:
         keys[~selection.slices[expand(starts, stops)]] = score.nothing
-    ends = np.cumsum(stops - starts)
-    parts = np.split(keys, ends[:-1])
-    return np.array([start + np.argmin(part) for start, part in zip(starts, parts, strict=True)], dtype=np.int64)
+    ends = np.cumsum(stops - starts).tolist()
+    best = [
+        start + int(keys[end - length : end].argmin())
+        for start, length, end in zip(starts.tolist(), (stops - starts).tolist(), ends, strict=True)
+    ]
+    return np.array(best, dtype=np.int64)
 
 
 def _sized(mask: NDArray[np.bool_], size: int, what: str) -> NDArray[np.bool_]:

@@ -30,24 +30,26 @@ def explain(
     slices: NDArray[np.int64],
 ) -> list[Match]:
     """Matches for the best slices of the best volumes, in their order."""
-    nothing: list[PanelMatch | None] = [None] * len(slices)
-    panels = {panel: nothing if term is None else _compare(term, index, slices) for panel, term in terms.items()}
-    matches = []
-    for place, (volume, found) in enumerate(zip(volumes.tolist(), slices.tolist(), strict=True)):
-        normal, abnormal = panels["normal"][place], panels["abnormal"][place]
-        distance, contributions = 0.0, np.zeros(index.grid)
-        for term in score.terms:
-            one = normal if term.panel == "normal" else abnormal
-            assert one is not None
-            distance += term.factor * one.distance
-            contributions += term.factor * one.contributions
-        patient = int(index.patient_of_volume[volume])
-        matches.append(Match(found, volume, patient, distance, contributions, normal, abnormal))
-    return matches
+    compared = {panel: parts(term, index.codes[panel].ids(slices)) for panel, term in terms.items() if term is not None}
+    total = np.zeros(len(slices))
+    shares = np.zeros((len(slices), index.cells))
+    for term in score.terms:
+        distances, cells = compared[term.panel]
+        total += term.factor * distances
+        shares += term.factor * cells
+    normal, abnormal = (_panel_matches(compared.get(panel), index, len(slices)) for panel in ("normal", "abnormal"))
+    patients = index.patient_of_volume[volumes].tolist()
+    grids = shares.reshape(-1, *index.grid)
+    rows = zip(slices.tolist(), volumes.tolist(), patients, total.tolist(), grids, normal, abnormal, strict=True)
+    return [Match(*row) for row in rows]
 
 
-def _compare(term: Term, index: SearchIndex, slices: NDArray[np.int64]) -> list[PanelMatch | None]:
-    distances, cells = parts(term, index.codes[term.panel].ids(slices))
+def _panel_matches(
+    compared: tuple[NDArray[np.float64], NDArray[np.float64]] | None, index: SearchIndex, count: int
+) -> list[PanelMatch | None]:
+    if compared is None:
+        return [None] * count
+    distances, cells = compared
     grids = cells.reshape(-1, *index.grid)
     return [PanelMatch(distance, grid) for distance, grid in zip(distances.tolist(), grids, strict=True)]
 

@@ -114,9 +114,10 @@ class LookUp:
     @cached_property
     def places(self) -> NDArray[np.int32]:
         """Entries by place in the alphabet, `[P, A]`; the place after the last common code stands for rare ones."""
-        places = np.take_along_axis(self.entries, self.codes.alphabet.astype(np.intp), axis=1)
-        rare = np.flatnonzero(self.codes.rare.any(axis=1))
-        places[rare, -1] = self.cheapest_rare[rare]
+        places = self.entries[np.arange(len(self.entries))[:, None], self.codes.alphabet]
+        if len(self.codes.rare_slice):
+            rare = np.flatnonzero(self.codes.rare.any(axis=1))
+            places[rare, -1] = self.cheapest_rare[rare]
         return places
 
     @cached_property
