@@ -59,22 +59,16 @@ def byte_row_sum(words: Words, first: np.uint64, count: np.uint64, table: Sums) 
 
 
 @compiled_inline
-def row_sum(words: Words, row: int, count: np.uint64, table: Sums, stride: np.uint64) -> Any:
-    """The row sum for any kind of ids; grids of 64 cells, the commonest, have their loop unrolled."""
-    if stride == np.uint64(BYTE_STRIDE):
-        if count == np.uint64(8):
-            total = byte_row_sum(words, np.uint64(row) * np.uint64(8), np.uint64(8), table)
-        else:
-            total = byte_row_sum(words, np.uint64(row) * count, count, table)
-    else:
-        total = np.int32(0)
-        for turn in range(count):
-            ids = words[np.uint64(row) * count + np.uint64(turn)]
-            at = np.uint64(turn) * (stride * np.uint64(4))
-            for _ in range(4):
-                total = np.int32(total + table[at + (ids & np.uint64(0xFFFF))])
-                ids = ids >> np.uint64(16)
-                at += stride
+def two_byte_row_sum(words: Words, first: np.uint64, count: np.uint64, table: Sums, stride: np.uint64) -> Any:
+    """The same for words of four two-byte ids each."""
+    total = np.int32(0)
+    for turn in range(count):
+        ids = words[first + np.uint64(turn)]
+        at = np.uint64(turn) * (stride * np.uint64(4))
+        for _ in range(4):
+            total = np.int32(total + table[at + (ids & np.uint64(0xFFFF))])
+            ids = ids >> np.uint64(16)
+            at += stride
     return total
 
 
@@ -135,7 +129,12 @@ def range_minima(
         best = np.int32(HUGE)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
-            total = row_sum(words, row, width, table, step)
+            if step != np.uint64(BYTE_STRIDE):
+                total = two_byte_row_sum(words, np.uint64(row) * width, width, table, step)
+            elif width == np.uint64(8):  # 64 cells, the commonest grid: a length that the compiler can unroll
+                total = byte_row_sum(words, np.uint64(row) * np.uint64(8), np.uint64(8), table)
+            else:
+                total = byte_row_sum(words, np.uint64(row) * width, width, table)
             if total < best:  # before what rare cells add, so that most rows need not look for them
                 while rare < len(rare_slice) and rare_slice[rare] <= row:
                     if rare_slice[rare] == row:
@@ -166,7 +165,12 @@ def range_sums(
         fetch(words, width, starts, stops, r + AHEAD)
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
         for row in range(starts[r], stops[r]):
-            total = row_sum(words, row, width, table, step)
+            if step != np.uint64(BYTE_STRIDE):
+                total = two_byte_row_sum(words, np.uint64(row) * width, width, table, step)
+            elif width == np.uint64(8):  # 64 cells, the commonest grid: a length that the compiler can unroll
+                total = byte_row_sum(words, np.uint64(row) * np.uint64(8), np.uint64(8), table)
+            else:
+                total = byte_row_sum(words, np.uint64(row) * width, width, table)
             while rare < len(rare_slice) and rare_slice[rare] == row:
                 total += excess[rare_cell[rare], rare_code[rare]]
                 rare += 1
@@ -175,17 +179,19 @@ def range_sums(
 
 
 @compiled_inline
-def update_sums(sums: Sums, tables: Sums, fresh: Any, stale: Any, changed: Any) -> None:
-    """Replace the entries of changed cells, two cells per turn."""
-    k = np.uint64(0)
-    while k + np.uint64(1) < changed:
-        a, b = tables[fresh[k]], tables[stale[k]]
-        c, d = tables[fresh[k + np.uint64(1)]], tables[stale[k + np.uint64(1)]]
+def exchange(sums: Sums, tables: Sums, places: Any, ids: Ints, first: Any, cells: Any, changed: Any) -> None:
+    """Put the entries of changed cells in the place of the previous row's, two cells per turn."""
+    k = 0
+    while k + 1 < len(changed):
+        p, o = changed[k], changed[k + 1]
+        a, b = tables[p * places + np.uint64(ids[first + p])], tables[p * places + np.uint64(ids[first + p - cells])]
+        c, d = tables[o * places + np.uint64(ids[first + o])], tables[o * places + np.uint64(ids[first + o - cells])]
         for q in range(QUERIES_PER_BATCH):
             sums[q] += np.int32(a[q] - b[q] + c[q] - d[q])
-        k += np.uint64(2)
-    if k < changed:
-        a, b = tables[fresh[k]], tables[stale[k]]
+        k += 2
+    if k < len(changed):
+        p = changed[k]
+        a, b = tables[p * places + np.uint64(ids[first + p])], tables[p * places + np.uint64(ids[first + p - cells])]
         for q in range(QUERIES_PER_BATCH):
             sums[q] += np.int32(a[q] - b[q])
 
@@ -210,11 +216,11 @@ def batch_minima(
     slices share most of their ids, so only cells that changed are taken out of the sums and put in again; whole
     numbers make that exact.
     """
-    width = np.uint64(cells)
+    width, step = np.uint64(cells), np.uint64(places)
     sums = np.zeros(QUERIES_PER_BATCH, np.int32)
     total = np.zeros(QUERIES_PER_BATCH, np.int32)
     best = np.zeros(QUERIES_PER_BATCH, np.int32)
-    fresh, stale = np.zeros(cells + 1, np.uint64), np.zeros(cells + 1, np.uint64)
+    changed = np.zeros(cells + 1, np.uint64)
     for r in range(len(starts)):
         best[:] = HUGE
         rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
@@ -223,16 +229,15 @@ def batch_minima(
             if row == starts[r]:
                 sums[:] = 0
                 for p in range(width):
-                    entries = tables[p * np.uint64(places) + np.uint64(ids[first + p])]
+                    entries = tables[p * step + np.uint64(ids[first + p])]
                     for q in range(QUERIES_PER_BATCH):
                         sums[q] += entries[q]
             else:
-                changed = np.uint64(0)
+                count = np.uint64(0)
                 for p in range(width):
-                    fresh[changed] = p * np.uint64(places) + np.uint64(ids[first + p])
-                    stale[changed] = p * np.uint64(places) + np.uint64(ids[first + p - width])
-                    changed += np.uint64(ids[first + p] != ids[first + p - width])
-                update_sums(sums, tables, fresh, stale, changed)
+                    changed[count] = p
+                    count += np.uint64(ids[first + p] != ids[first + p - width])
+                exchange(sums, tables, step, ids, first, width, changed[:count])
             if rare < len(rare_slice) and rare_slice[rare] == row:
                 total[:] = sums
                 while rare < len(rare_slice) and rare_slice[rare] == row:
