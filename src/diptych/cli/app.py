@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from diptych.cli import (
+    annotate,
     archive,
     codes,
     demo,
@@ -90,6 +91,7 @@ app.command(rich_help_panel="Data")(phantom.phantom)
 app.command(rich_help_panel="Data")(prepare.prepare)
 app.command(rich_help_panel="Data")(show.show)
 app.command(rich_help_panel="Data")(split.split)
+app.add_typer(annotate.app, rich_help_panel="Data")
 app.command(rich_help_panel="Model")(train.train)
 app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
 app.command(rich_help_panel="Model")(fit_tables.fit_tables)

@@ -1,0 +1,20 @@
+"""`diptych annotate …`: labels for patients that have none. Each command has its own module and one line here."""
+
+from __future__ import annotations
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="annotate",
+    help="Label patients that have no labels, take labels from elsewhere, and let experts correct them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def annotate() -> None:
+    """Label patients that have no labels, take labels from elsewhere, and let experts correct them."""
