@@ -36,10 +36,40 @@ class Trial:
     tables: Tables
     decoder: PlaneDecoder | None = None
     """For searches by overlap."""
+    people: NDArray[np.int64] | None = None
+    """Whose volume it is, `[V]`; every volume is another person's by default."""
+    asking: NDArray[np.bool_] | None = None
+    """Volumes that queries are taken from, `[V]`; all by default."""
+    references: NDArray[np.bool_] | None = None
+    """Volumes that may be found, `[V]`; all by default."""
 
     @cached_property
     def queries(self) -> NDArray[np.intp]:
-        return largest_lesion_slices(self.slices.lesion_area, self.slices.volume)
+        """The slice with the largest lesion of each volume that asks."""
+        largest = largest_lesion_slices(self.slices.lesion_area, self.slices.volume)
+        return largest if self.asking is None else largest[self.asking[self.slices.volume[largest]]]
+
+    @cached_property
+    def person(self) -> NDArray[np.int64]:
+        """Whose volume it is, `[V]`."""
+        return np.arange(len(self.slices.keys)) if self.people is None else self.people
+
+    @cached_property
+    def longest(self) -> int:
+        """How many volumes every query can find, ten at most."""
+        return min(LONGEST, int(self.truths()["abnormal"].foreign.sum(axis=1).min()))
+
+    def truths(self, absent: Absent = "left out") -> Mapping[str, Truth]:
+        """What each slice is worth to each query, by what is searched."""
+        if absent not in self._truths:
+            self._truths[absent] = truths(
+                self.slices, self.queries, absent=absent, people=self.person, references=self.references
+            )
+        return self._truths[absent]
+
+    @cached_property
+    def _truths(self) -> dict[str, Mapping[str, Truth]]:
+        return {}
 
     @cached_property
     def engine(self) -> SearchEngine:
@@ -48,7 +78,7 @@ class Trial:
             normal=self.slices.ids["normal"],
             abnormal=self.slices.ids["abnormal"],
             volume_of_slice=self.slices.volume,
-            patient_of_volume=np.arange(len(self.slices.keys)),
+            patient_of_volume=self.person,
             lesion_free=self.slices.lesion_area == 0,
             tables=self.tables,
         )
@@ -88,25 +118,32 @@ class Trial:
         self, metrics: Sequence[str], *, rerank: int | None = None, absent: Absent = "left out"
     ) -> dict[str, dict[str, RetrievalScore]]:
         """By what was searched, then by metric."""
-        judged = truths(self.slices, self.queries, absent=absent)
+        judged = self.truths(absent)
         return {
             by: {metric: score(self.search(metric, by, rerank=rerank), judged[by]) for metric in metrics}
             for by in self.bys
         }
 
     def _query(self, place: int, metric: str, by: str) -> Query:
-        grid, own = self.slices.grid, int(self.slices.volume[place])
+        grid, own = self.slices.grid, int(self.person[self.slices.volume[place]])
         return Query(
             normal=self.slices.ids["normal"][place].reshape(grid),
             abnormal=self.slices.ids["abnormal"][place].reshape(grid),
             by=by,  # type: ignore[arg-type]
             metric=metric,
-            top=min(LONGEST, len(self.slices.keys) - 1),
-            where=Filter(exclude_patients=(own,)),
+            top=self.longest,
+            where=Filter(exclude_patients=(own,), volumes=self.references),
         )
 
 
-def truths(slices: LabelledSlices, queries: NDArray[np.intp], *, absent: Absent = "left out") -> Mapping[str, Truth]:
+def truths(
+    slices: LabelledSlices,
+    queries: NDArray[np.intp],
+    *,
+    absent: Absent = "left out",
+    people: NDArray[np.int64] | None = None,
+    references: NDArray[np.bool_] | None = None,
+) -> Mapping[str, Truth]:
     """What is right to find by normal (anatomy), abnormal (lesion) and both (the mean of the two, as in the paper)."""
     dice = {}
     for panel, labels in slices.labels.items():
@@ -114,4 +151,5 @@ def truths(slices: LabelledSlices, queries: NDArray[np.intp], *, absent: Absent 
         dice[panel] = mean_dice(planes.take(queries), planes, absent=absent)
     if "normal" in dice:
         dice["both"] = np.mean([dice["normal"], dice["abnormal"]], axis=0)
-    return {by: Truth(values, slices.volume, slices.volume[queries]) for by, values in dice.items()}
+    own = slices.volume[queries]
+    return {by: Truth(values, slices.volume, own, people, references) for by, values in dice.items()}

@@ -4,7 +4,8 @@
     found = best_volumes(distances, truth)                  any metric's distances, [queries, slices]
     score(found, truth).of_oracle()                         {1: 0.81, 3: …}
 
-Knows arrays; nothing about models or archives. One slice per volume counts, the query's own volume never does.
+Knows arrays; nothing about models or archives. One slice per volume counts, the query's own patient never does: what
+was found is asserted to be of others.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Truth:
     """`[N]`; the slices of a volume stand together, volumes in ascending order."""
     query_volume: NDArray[np.integer]
     """The query's own volume, which is never found, `[Q]`; -1 for a query from elsewhere."""
+    people: NDArray[np.integer] | None = None
+    """Whose volume it is, `[V]`: other volumes of the same person are not found either. One person each by default."""
+    references: NDArray[np.bool_] | None = None
+    """Volumes that may be found at all, `[V]`; all by default."""
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
@@ -42,7 +47,10 @@ class Truth:
     @cached_property
     def foreign(self) -> NDArray[np.bool_]:
         """Which volumes each query may find, `[Q, V]`."""
-        return np.asarray(self.volume_of_slice[self.starts] != np.asarray(self.query_volume)[:, None])
+        people = np.arange(len(self.starts)) if self.people is None else np.asarray(self.people)
+        own = np.asarray(self.query_volume)[:, None]
+        others = (people != people[own]) | (own < 0)
+        return np.asarray(others if self.references is None else others & self.references)
 
     @cached_property
     def oracle(self) -> NDArray[np.float64]:
@@ -91,6 +99,8 @@ def best_volumes(distances: NDArray[np.floating], truth: Truth) -> NDArray[np.in
 
 def score(found: NDArray[np.integer], truth: Truth, *, tops: Sequence[int] = TOPS) -> RetrievalScore:
     """Score slices found for each query, `[Q, at least one]`, best first; `tops` beyond what there is are left out."""
+    volumes = np.searchsorted(truth.starts, found, side="right") - 1
+    assert np.take_along_axis(truth.foreign, volumes, axis=1).all(), "a query found its own patient, or no reference"
     dice = np.take_along_axis(truth.dice, found, axis=1).astype(np.float64)
     counted = [top for top in tops if top <= min(found.shape[1], truth.oracle.shape[1])]
     return RetrievalScore(

@@ -1,0 +1,193 @@
+"""`Context`: what all parts of an evaluation share. Patients, model, seed, and what is worked out once for all parts.
+
+Queries are taken from the query patients, everything that may be found belongs to the reference patients. The two lists
+may overlap, because nobody ever finds a volume of the same person (by key, time point or voxels; see `people`).
+Knows stores, models and archives; nothing about what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import StoreError, UsageError
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.decomposed import DecomposedPatient, decompose_patient
+from diptych.evaluation.encoded import encode_once
+from diptych.model import FeatureDecomposingNetwork, load_model
+from diptych.progress import Progress, silent
+from diptych.retrieval import Archive
+from diptych.retrieval.decoded_planes import PlaneDecoder
+from diptych.retrieval.labelled import LabelledSlices
+from diptych.retrieval.learned import load_learned_tables
+from diptych.retrieval.metrics import model_tables
+from diptych.slices import PatientRecord, SliceStore
+from diptych.tables import Tables
+from diptych.volumes import subject_of
+
+__all__ = ["Context", "people"]
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Make one with `Context.open`. What is a verb takes long the first time and is kept from then on."""
+
+    stores: tuple[SliceStore, ...]
+    network: FeatureDecomposingNetwork
+    model: Path
+    """Folder of the model, with what else lies there."""
+    queries: tuple[str, ...]
+    """Patients whose slices are searched for; also those on whom the model itself is judged."""
+    references: tuple[str, ...]
+    """Patients whose slices may be found."""
+    cache: Path
+    """Folder for what may be worked out again: ids, small trained baselines."""
+    seed: int = 0
+    archive: Archive | None = None
+    """An archive of the same model, for parts that search one as users do."""
+
+    @classmethod
+    def open(
+        cls,
+        stores: Sequence[Path | SliceStore],
+        model: Path,
+        *,
+        cache: Path,
+        queries: Sequence[str] | None = None,
+        references: Sequence[str] | None = None,
+        seed: int = 0,
+        archive: Path | None = None,
+    ) -> Context:
+        """Read the model and check the lists; without lists every patient with lesion labels is on both."""
+        opened = tuple(store if isinstance(store, SliceStore) else SliceStore.open(store) for store in stores)
+        asking = tuple(dict.fromkeys(queries if queries is not None else _labelled(opened)))
+        found = tuple(dict.fromkeys(references if references is not None else asking))
+        context = cls(
+            stores=opened,
+            network=load_model(model),
+            model=Path(model),
+            queries=asking,
+            references=found,
+            cache=Path(cache),
+            seed=seed,
+            archive=None if archive is None else Archive.open(archive, model=model),
+        )
+        context._check()
+        return context
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """All patients: references first, then queries that are not among them."""
+        return tuple(dict.fromkeys((*self.references, *self.queries)))
+
+    @cached_property
+    def homes(self) -> Mapping[str, SliceStore]:
+        """The store of each patient."""
+        return {key: store for store in self.stores for key in store.patients}
+
+    @cached_property
+    def records(self) -> Mapping[str, PatientRecord]:
+        """What the stores say about each patient of this evaluation."""
+        return {key: self.homes[key].patients[key] for key in self.keys}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the model."""
+        return self.network.fingerprint
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Every table of the model, learned ones where they lie beside it."""
+        config = self.network.config
+        rows, columns = config.latent_size
+        learned = load_learned_tables(
+            self.model, fingerprint=self.fingerprint, cells=rows * columns, codes=config.codebook_size
+        )
+        return model_tables(self.network, learned=learned, cache=self.cache)
+
+    def slices(self, progress: Progress = silent) -> LabelledSlices:
+        """Ids and labels of all slices of all patients, in the order of `keys`."""
+        if "slices" not in self._made:
+            self._made["slices"] = encode_once(
+                self.network, self.stores, self.keys, path=self.cache / "ids.arrays", progress=progress
+            )
+        slices = self._made["slices"]
+        assert isinstance(slices, LabelledSlices)
+        return slices
+
+    def trial(self, progress: Progress = silent) -> Trial:
+        """All slices ready to be searched: queries ask, references are found, the same person never."""
+        if "trial" not in self._made:
+            self._made["trial"] = Trial(
+                self.slices(progress),
+                self.tables,
+                PlaneDecoder(self.network),
+                people=people(self.records),
+                asking=self._among(self.queries),
+                references=self._among(self.references),
+            )
+        trial = self._made["trial"]
+        assert isinstance(trial, Trial)
+        return trial
+
+    def decomposed(self, key: str) -> DecomposedPatient:
+        """All slices of a patient with everything that their codes decode to; kept for query patients."""
+        if key not in self._decomposed:
+            patient = decompose_patient(self.network, self.homes[key], key)
+            if key not in self.queries:
+                return patient
+            self._decomposed[key] = patient
+        return self._decomposed[key]
+
+    @cached_property
+    def _made(self) -> dict[str, object]:
+        return {}
+
+    @cached_property
+    def _decomposed(self) -> dict[str, DecomposedPatient]:
+        return {}
+
+    def _among(self, keys: Sequence[str]) -> NDArray[np.bool_]:
+        chosen = set(keys)
+        return np.array([key in chosen for key in self.keys], dtype=np.bool_)
+
+    def _check(self) -> None:
+        unknown = [key for key in self.keys if key not in self.homes]
+        if unknown:
+            raise StoreError(f"patient {unknown[0]}: not in the store; prepare it or take it off the list")
+        bare = [key for key in self.keys if self.records[key].lesion_pixels is None]
+        if bare:
+            raise StoreError(f"patient {bare[0]}: has no lesion labels, which evaluation needs; take it off the list")
+        if len({self.homes[key].geometry.size for key in self.keys} | {self.network.config.image_size}) > 1:
+            raise StoreError(
+                f"{self.stores[0].path}: slices of {self.stores[0].geometry.size}, the model takes "
+                f"{self.network.config.image_size}; prepare a store with the model's size"
+            )
+        numbers = dict(zip(self.keys, people(self.records).tolist(), strict=True))
+        for key in self.queries:
+            if all(numbers[other] == numbers[key] for other in self.references):
+                raise UsageError(f"patient {key}: there is no reference patient but itself; give more references")
+
+
+def people(records: Mapping[str, PatientRecord]) -> NDArray[np.int64]:
+    """Number the person behind each key: keys of one subject, or with the same voxels, are one person, `[V]`."""
+    numbers = list(range(len(records)))
+    for identities in ([subject_of(key) for key in records], [record.voxel_hash for record in records.values()]):
+        first: dict[str, int] = {}
+        for place, identity in enumerate(identities):
+            kept, dropped = first.setdefault(identity, numbers[place]), numbers[place]
+            numbers = [kept if number == dropped else number for number in numbers]
+            first = {name: kept if number == dropped else number for name, number in first.items()}
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _labelled(stores: Sequence[SliceStore]) -> list[str]:
+    keys = [key for store in stores for key, record in store.patients.items() if record.lesion_pixels is not None]
+    if not keys:
+        raise StoreError("no patient of the store has lesion labels, which evaluation needs; prepare labelled patients")
+    return keys

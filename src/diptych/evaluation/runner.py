@@ -1,0 +1,108 @@
+"""Runs parts one after the other, keeps each result, and does not run again what is kept.
+
+    REPORT/parts/NAME.json    section of a finished part, with the key of its manifest
+
+Knows parts and files; `report.py` makes the pages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from diptych.errors import UsageError
+from diptych.evaluation.context import Context
+from diptych.evaluation.manifest import make_manifest, part_key
+from diptych.evaluation.part import Part, Section
+from diptych.evaluation.parts import NAMES, load_part
+from diptych.progress import Progress, silent
+
+__all__ = ["Finished", "kept_parts", "run_parts"]
+
+ShowProgress = Callable[[str], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A part with its result."""
+
+    part: Part
+    section: Section
+    seconds: float
+    """How long it ran when it was run."""
+    kept: bool = False
+    """Whether it was there already."""
+
+
+def run_parts(
+    context: Context,
+    parts: Sequence[Part],
+    out: Path,
+    *,
+    show: ShowProgress = lambda title: nullcontext(silent),
+) -> list[Finished]:
+    """Run what has not been run with the same manifest; each result is on disk before the next part begins."""
+    manifest = make_manifest(context)
+    folder = _folder(out)
+    _write(out / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False))
+    finished = []
+    for part in parts:
+        key = part_key(manifest, part)
+        done = _read(folder / f"{part.name}.json", part, key)
+        if done is None:
+            with show(part.title) as progress:
+                started = time.monotonic()
+                section = part.run(context, progress)
+            done = Finished(part, section, time.monotonic() - started)
+            content = {"key": key, "seconds": done.seconds, **section.to_json()}
+            _write(folder / f"{part.name}.json", json.dumps(content, ensure_ascii=False, allow_nan=False))
+        finished.append(done)
+    return finished
+
+
+def kept_parts(context: Context, out: Path) -> list[Finished]:
+    """Everything in the folder that was found with this context's manifest, in the order of the report."""
+    manifest = make_manifest(context)
+    found = []
+    for part in map(load_part, NAMES):
+        done = _read(out / "parts" / f"{part.name}.json", part, part_key(manifest, part))
+        if done is not None:
+            found.append(done)
+    return found
+
+
+def _folder(out: Path) -> Path:
+    """The folder of finished parts; a folder of something else is not written into."""
+    try:
+        if out.exists() and any(out.iterdir()) and not (out / "manifest.json").exists():
+            raise UsageError(f"{out}: neither empty nor a report; give another --out")
+        (out / "parts").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written to ({error.strerror}); give another --out") from None
+    return out / "parts"
+
+
+def _read(path: Path, part: Part, key: str) -> Finished | None:
+    """A kept result; nothing if there is none, or it is damaged, or it was found with another manifest."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["key"] != key:
+            return None
+        return Finished(part, Section.from_json(content), float(content["seconds"]), kept=True)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); make room or give another --out") from None
