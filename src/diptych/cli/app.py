@@ -19,6 +19,7 @@ from diptych.cli import (
     demo,
     doctor,
     edit,
+    evaluate,
     fit_sketch,
     fit_tables,
     hash,
@@ -93,6 +94,7 @@ app.command(rich_help_panel="Data")(show.show)
 app.command(rich_help_panel="Data")(split.split)
 app.add_typer(annotate.app, rich_help_panel="Data")
 app.command(rich_help_panel="Model")(train.train)
+app.command(rich_help_panel="Model")(evaluate.evaluate)
 app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
 app.command(rich_help_panel="Model")(fit_tables.fit_tables)
 app.command(rich_help_panel="Archive")(index.index)

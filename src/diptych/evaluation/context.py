@@ -51,10 +51,20 @@ class Context:
     archive: Archive | None = None
     """An archive of the same model, for parts that search one as users do."""
 
+    @cached_property
+    def people(self) -> NDArray[np.int64]:
+        """Number of the person behind each of `keys`, `[V]`."""
+        names = (
+            {}
+            if self.archive is None
+            else {info.volume_key: info.patient_key for info in self.archive.catalogue.volumes}
+        )
+        return people(self.records, names)
+
     @classmethod
     def open(
         cls,
-        stores: Sequence[Path | SliceStore],
+        stores: Sequence[SliceStore],
         model: Path,
         *,
         cache: Path,
@@ -64,11 +74,10 @@ class Context:
         archive: Path | None = None,
     ) -> Context:
         """Read the model and check the lists; without lists every patient with lesion labels is on both."""
-        opened = tuple(store if isinstance(store, SliceStore) else SliceStore.open(store) for store in stores)
-        asking = tuple(dict.fromkeys(queries if queries is not None else _labelled(opened)))
+        asking = tuple(dict.fromkeys(queries if queries is not None else _labelled(stores)))
         found = tuple(dict.fromkeys(references if references is not None else asking))
         context = cls(
-            stores=opened,
+            stores=tuple(stores),
             network=load_model(model),
             model=Path(model),
             queries=asking,
@@ -127,7 +136,7 @@ class Context:
                 self.slices(progress),
                 self.tables,
                 PlaneDecoder(self.network),
-                people=people(self.records),
+                people=self.people,
                 asking=self._among(self.queries),
                 references=self._among(self.references),
             )
@@ -168,21 +177,24 @@ class Context:
                 f"{self.stores[0].path}: slices of {self.stores[0].geometry.size}, the model takes "
                 f"{self.network.config.image_size}; prepare a store with the model's size"
             )
-        numbers = dict(zip(self.keys, people(self.records).tolist(), strict=True))
+        numbers = dict(zip(self.keys, self.people.tolist(), strict=True))
         for key in self.queries:
             if all(numbers[other] == numbers[key] for other in self.references):
                 raise UsageError(f"patient {key}: there is no reference patient but itself; give more references")
 
 
-def people(records: Mapping[str, PatientRecord]) -> NDArray[np.int64]:
-    """Number the person behind each key: keys of one subject, or with the same voxels, are one person, `[V]`."""
-    numbers = list(range(len(records)))
-    for identities in ([subject_of(key) for key in records], [record.voxel_hash for record in records.values()]):
-        first: dict[str, int] = {}
-        for place, identity in enumerate(identities):
-            kept, dropped = first.setdefault(identity, numbers[place]), numbers[place]
-            numbers = [kept if number == dropped else number for number in numbers]
-            first = {name: kept if number == dropped else number for name, number in first.items()}
+def people(records: Mapping[str, PatientRecord], names: Mapping[str, str] = {}) -> NDArray[np.int64]:
+    """Number the person behind each key, `[V]`: one subject, one name or the same voxels are one person."""
+    identities = (
+        [subject_of(key) for key in records],
+        [names.get(key, f"only {key}") for key in records],
+        [record.voxel_hash for record in records.values()],
+    )
+    numbers = np.arange(len(records))
+    for identity in identities:
+        for name in set(identity):
+            members = numbers[[other == name for other in identity]]
+            numbers[np.isin(numbers, members)] = members.min()
     return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 

@@ -22,7 +22,7 @@ from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import NAMES, load_part
 from diptych.progress import Progress, silent
 
-__all__ = ["Finished", "kept_parts", "run_parts"]
+__all__ = ["Finished", "kept_parts", "report_folder", "run_parts"]
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
@@ -48,7 +48,7 @@ def run_parts(
 ) -> list[Finished]:
     """Run what has not been run with the same manifest; each result is on disk before the next part begins."""
     manifest = make_manifest(context)
-    folder = _folder(out)
+    folder = report_folder(out) / "parts"
     _write(out / "manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False))
     finished = []
     for part in parts:
@@ -76,15 +76,15 @@ def kept_parts(context: Context, out: Path) -> list[Finished]:
     return found
 
 
-def _folder(out: Path) -> Path:
-    """The folder of finished parts; a folder of something else is not written into."""
+def report_folder(out: Path) -> Path:
+    """Make the folder of a report; a folder of something else is not written into."""
     try:
-        if out.exists() and any(out.iterdir()) and not (out / "manifest.json").exists():
+        if out.exists() and any(out.iterdir()) and not (out / "parts").is_dir():
             raise UsageError(f"{out}: neither empty nor a report; give another --out")
         (out / "parts").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror}); give another --out") from None
-    return out / "parts"
+    return out
 
 
 def _read(path: Path, part: Part, key: str) -> Finished | None:
