@@ -10,7 +10,15 @@ from diptych.evaluation.part import Part
 
 __all__ = ["NAMES", "find_parts", "load_part"]
 
-NAMES: tuple[str, ...] = ("summary",)
+NAMES: tuple[str, ...] = (
+    "summary",
+    "reconstruction",
+    "segmentation",
+    "codebooks",
+    "hashing",
+    "timing",
+    "twins",
+)
 """One module of this package each; add a part by adding its name."""
 
 
