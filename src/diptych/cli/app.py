@@ -27,6 +27,7 @@ from diptych.cli import (
     phantom,
     prepare,
     search,
+    serve,
     show,
     split,
     train,
@@ -100,6 +101,7 @@ app.command(rich_help_panel="Model")(fit_tables.fit_tables)
 app.command(rich_help_panel="Archive")(index.index)
 app.add_typer(archive.app, rich_help_panel="Archive")
 app.command(rich_help_panel="Search")(search.search)
+app.command(rich_help_panel="Search")(serve.serve)
 app.command(rich_help_panel="Search")(codes.codes)
 app.command(rich_help_panel="Search")(edit.edit)
 app.command("hash", rich_help_panel="Search")(hash.hash_codebooks)

@@ -1,0 +1,123 @@
+"""`Jobs`: long work in threads of its own, with progress that anybody may ask for.
+
+Knows nothing about the work. Each lane does one job at a time, so that a long one never keeps another kind waiting;
+queues are bounded, and finished jobs are remembered for a while. Work that reports progress can be cancelled there.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Full, Queue
+from threading import Event, Lock, Thread
+from typing import Literal
+
+from diptych.errors import DiptychError
+from diptych.progress import Progress
+from diptych.server.problems import Problem, not_found
+
+__all__ = ["Cancelled", "Job", "Jobs", "Lane"]
+
+Lane = Literal["decompose", "export", "prepare"]
+State = Literal["queued", "running", "done", "failed"]
+Work = Callable[[Progress], None]
+
+KEPT = 256
+"""Jobs that are remembered."""
+log = logging.getLogger("diptych.server")
+
+
+class Cancelled(DiptychError):
+    """Raised inside work whose result nobody wants any more."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A piece of long work."""
+
+    kind: str
+    work: Work = field(repr=False)
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
+    state: State = "queued"
+    done: int = 0
+    total: int = 0
+    message: str = ""
+    error: str | None = None
+    cancelled: Event = field(default_factory=Event, repr=False)
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "failed")
+
+    def report(self, done: int, total: int, note: str = "") -> None:
+        """A `Progress`; this is also where a cancelled job stops."""
+        if self.cancelled.is_set():
+            raise Cancelled("cancelled")
+        self.done, self.total, self.message = done, total, note
+
+
+class Jobs:
+    """Runs jobs lane by lane; its threads start with the first job and end with the process."""
+
+    def __init__(self, *, waiting: int) -> None:
+        self.waiting = waiting
+        self._lanes: dict[Lane, Queue[Job]] = {}
+        self._known: OrderedDict[str, Job] = OrderedDict()
+        self._lock = Lock()
+
+    def submit(self, lane: Lane, kind: str, work: Work) -> Job:
+        """Queue some work; a full queue is refused."""
+        job = Job(kind, work)
+        with self._lock:
+            queue = self._lanes.get(lane) or self._open(lane)
+            try:
+                queue.put_nowait(job)
+            except Full:
+                raise Problem(429, f"{self.waiting} jobs are waiting already; try again in a minute") from None
+            self._known[job.id] = job
+            for old in [key for key, one in self._known.items() if one.over][: max(0, len(self._known) - KEPT)]:
+                del self._known[old]
+        return job
+
+    def get(self, job_id: str) -> Job:
+        with self._lock:
+            if job_id in self._known:
+                return self._known[job_id]
+        raise not_found(f"job {job_id[:40]!r}: there is none, or it was finished long ago")
+
+    def cancel_all(self) -> None:
+        """Stop whatever runs at its next report, and let nothing else begin."""
+        with self._lock:
+            for job in self._known.values():
+                job.cancelled.set()
+
+    def _open(self, lane: Lane) -> Queue[Job]:
+        queue: Queue[Job] = Queue(self.waiting)
+        self._lanes[lane] = queue
+        Thread(target=_run, args=(queue,), name=f"diptych-{lane}", daemon=True).start()
+        return queue
+
+
+def _run(queue: Queue[Job]) -> None:
+    while True:
+        _do(queue.get())
+
+
+def _do(job: Job) -> None:
+    """One job to its end; whatever happens, it ends in a state that can be told."""
+    if job.cancelled.is_set():
+        job.error, job.state = "cancelled", "failed"
+        return
+    job.state = "running"
+    try:
+        job.work(job.report)
+    except DiptychError as error:
+        job.error, job.state = str(error), "failed"
+    except Exception:
+        log.exception("job %s failed", job.kind)
+        job.error, job.state = "failed unexpectedly; the service's log tells more", "failed"
+    else:
+        job.done, job.state = job.total, "done"

@@ -1,0 +1,32 @@
+"""Questions: search, comparators, whole volumes, and what a subject looks like."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from diptych.server.asked import SearchRequest, VolumeSearchRequest
+from diptych.server.asking import Asking, answer_slices, answer_volumes
+from diptych.server.schemas import SearchResponse, VolumeSearchResponse
+from diptych.server.service import TheService
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["Search"])
+
+
+@router.post("/search", operation_id="search")
+def search(service: TheService, asked: SearchRequest) -> SearchResponse:
+    """Slices most like a subject: the best of each patient, nearest first. The subject's own patient is left out."""
+    return answer_slices(Asking.now(service), asked)
+
+
+@router.post("/comparators", operation_id="findComparators")
+def comparators(service: TheService, asked: SearchRequest) -> SearchResponse:
+    """Real lesion-free slices of other patients, nearest by normal code: what this level looks like in health."""
+    return answer_slices(Asking.now(service), asked, comparators=True)
+
+
+@router.post("/similar-volumes", operation_id="findSimilarVolumes")
+def similar_volumes(service: TheService, asked: VolumeSearchRequest) -> VolumeSearchResponse:
+    """Volumes most alike over all their slices."""
+    return answer_volumes(Asking.now(service), asked)

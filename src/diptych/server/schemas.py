@@ -1,0 +1,287 @@
+"""What goes out: the API's resources, typed.
+
+Knows shapes only. The same sentences describe the fields on the API's own page.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+__all__ = [
+    "ArchiveResource",
+    "ErrorResponse",
+    "Explained",
+    "Health",
+    "JobResource",
+    "LabelClass",
+    "MatchResource",
+    "Metric",
+    "ModelResource",
+    "PatientResource",
+    "Patients",
+    "Pictures",
+    "SearchResponse",
+    "SubjectView",
+    "TrustResource",
+    "UploadResource",
+    "UploadedFileResource",
+    "VolumeMatchResource",
+    "VolumeResource",
+    "VolumeSearchResponse",
+    "VolumeSummary",
+    "Volumes",
+]
+
+Grid = list[list[float]]
+
+
+class ErrorBody(BaseModel):
+    code: str = Field(description="For programs; never changes.", examples=["not_found"])
+    message: str = Field(description="One clear line for people.")
+    detail: Any = None
+
+
+class ErrorResponse(BaseModel):
+    """Every error has this shape."""
+
+    error: ErrorBody
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str
+    notice: str
+    token_needed: bool = Field(description="Whether the API asks for a token.")
+
+
+class ModelResource(BaseModel):
+    fingerprint: str
+    image_size: tuple[int, int] = Field(description="Rows and columns of a slice as the model sees it.")
+    grid: tuple[int, int] = Field(description="Rows and columns of the code grid.")
+    pixel_spacing_mm: tuple[float, float] | None = Field(description="Between rows and between columns.")
+    can_sketch: bool = Field(description="Whether painted lesions can be asked about.")
+
+
+class Metric(BaseModel):
+    name: str
+    ready: bool = Field(description="False while it is being prepared; see `job`.")
+    job: str | None = None
+
+
+class LabelClass(BaseModel):
+    id: int
+    name: str
+    colour: str = Field(examples=["#0072b2"])
+
+
+class ArchiveResource(BaseModel):
+    """The archive that is served."""
+
+    name: str
+    version: str = Field(description="Changes whenever the content does.")
+    notice: str
+    model: ModelResource
+    patients: int
+    volumes: int
+    slices: int
+    channels: list[str]
+    metrics: list[Metric]
+    default_metric: str
+    lesion_classes: list[LabelClass]
+    anatomy_classes: list[LabelClass]
+    sources: list[str]
+    tags: list[str]
+    problems: list[str] = Field(description="Damaged volumes that no answer contains; show them.")
+
+
+class PatientResource(BaseModel):
+    patient_key: str
+    volumes: list[str]
+
+
+class Patients(BaseModel):
+    total: int
+    items: list[PatientResource]
+
+
+class VolumeSummary(BaseModel):
+    """One volume in a list."""
+
+    volume_key: str
+    patient_key: str
+    slices: int
+    z_first: int
+    z_last: int
+    representative_z: int = Field(description="The slice with the largest known lesion, or one through the middle.")
+    largest_lesion_mm2: float | None = Field(description="Largest lesion area in one slice; null where unknown.")
+    lesion_source: Literal["labels", "predicted", "unknown"]
+    sex: str | None
+    age: float | None
+    study_date: str | None = Field(description="Shifted by a secret number of days per patient.")
+    source: str | None
+    tags: list[str]
+    has_pixels: bool = Field(description="Whether there are images to look at, or codes only.")
+    thumbnail_url: str | None
+
+
+class Volumes(BaseModel):
+    total: int = Field(description="How many fit, beyond this page too.")
+    items: list[VolumeSummary]
+
+
+class VolumeResource(VolumeSummary):
+    """One volume in full."""
+
+    z_indices: list[int]
+    positions: list[float] = Field(description="0 at the lowest slice of the brain, 1 at the highest.")
+    z_mm: list[float]
+    lesion_area: list[float | None] = Field(description="Square millimetres per slice; see `lesion_source`.")
+    channel_urls: dict[str, str] = Field(description="NIfTI files by channel.")
+    label_urls: dict[str, str] = Field(description="NIfTI label maps where they are known: lesion, anatomy.")
+    export_urls: dict[str, str] = Field(description="Predicted mask and healthy twin as NIfTI; made when asked for.")
+    windows: dict[str, tuple[float, float]] = Field(description="Signal shown black and white, by channel.")
+    warnings: list[str]
+
+
+class JobResource(BaseModel):
+    """Long work and how far it has come."""
+
+    id: str
+    kind: str
+    state: Literal["queued", "running", "done", "failed"]
+    done: int
+    total: int
+    message: str
+    error: str | None = None
+
+
+class UploadedFileResource(BaseModel):
+    name: str
+    bytes: int
+    channel: str | None = Field(description="t1, t1gd, t2, flair, lesion or anatomy; null when nobody knows.")
+
+
+class UploadResource(BaseModel):
+    """An uploaded patient; it is forgotten some time after it was last used."""
+
+    id: str
+    state: Literal["needs_channels", "queued", "running", "ready", "failed"]
+    job: str | None
+    files: list[UploadedFileResource]
+    channels: dict[str, str | None] = Field(description="File name to channel: a guess until it is corrected.")
+    missing: list[str] = Field(description="Channels that are needed and that no file has.")
+    patient_key: str
+    expires_in: float = Field(description="Seconds.")
+    error: str | None = None
+    volume: VolumeResource | None = Field(default=None, description="As of an archived volume, once it is ready.")
+
+
+class TrustResource(BaseModel):
+    """Whether the subject looks like what the model and the archive know."""
+
+    level: Literal["good", "caution"]
+    warnings: list[str]
+    quantisation_error: float | None
+    normal_isolation: float | None
+    abnormal_isolation: float | None
+    rare_codes: float
+
+
+class Pictures(BaseModel):
+    """Where the pictures of a slice are: addresses, or data: addresses of what no address can name."""
+
+    image: str | None = Field(description="As scanned; null where only codes are known.")
+    label: str | None = Field(description="Known lesion as an overlay; null where unknown.")
+    reconstruction: str
+    twin: str = Field(description="The generated healthy twin.")
+    mask: str = Field(description="The predicted lesion as an overlay.")
+    difference: str = Field(description="What is brighter (orange) and darker (blue) than the twin, as an overlay.")
+    anatomy: str | None = Field(description="The predicted anatomy as an overlay.")
+
+
+class SubjectView(BaseModel):
+    """A subject as it is seen."""
+
+    name: str
+    z: int | None
+    position: float | None
+    z_mm: float | None
+    z_indices: list[int] = Field(description="Slices of the volume it belongs to.")
+    pictures: Pictures
+    areas_mm2: dict[str, float] = Field(description="Predicted area of each kind of lesion.")
+    lesion_cells: list[list[bool]] = Field(description="Grid cells with predicted lesion.")
+    trust: TrustResource
+
+
+class Shift(BaseModel):
+    rows: int
+    columns: int
+    mirrored: bool
+
+
+class MatchResource(BaseModel):
+    rank: int
+    volume_key: str
+    patient_key: str
+    z: int
+    position: float
+    z_mm: float
+    lesion_area_mm2: float | None
+    sex: str | None
+    age: float | None
+    source: str | None
+    tags: list[str]
+    distance: float = Field(description="Smaller is nearer.")
+    normal_part: float = Field(description="What the normal panels add to the distance.")
+    abnormal_part: float = Field(description="What the abnormal panels add; both parts make up the distance.")
+    normal_distance: float | None = Field(description="In the metric itself, neither weighted nor normalised.")
+    abnormal_distance: float | None
+    contributions: Grid = Field(description="Each cell's part of the distance; they add up to it.")
+    agreement: dict[str, Grid] = Field(
+        description="By panel and cell: 1 where nothing is added to the distance, 0 where most is added in this answer."
+    )
+    same_codes: dict[str, list[list[bool]]] = Field(description="By panel: cells with the very same code.")
+    image_url: str | None
+    label_url: str | None
+    mask_url: str
+    twin_url: str
+    shift: Shift | None = Field(default=None, description="Where the lesion was put, in a search anywhere.")
+
+
+class SearchResponse(BaseModel):
+    took_ms: float
+    metric: str
+    version: str
+    subject: str
+    matches: list[MatchResource]
+    problems: list[str]
+
+
+class VolumeMatchResource(BaseModel):
+    rank: int
+    volume_key: str
+    patient_key: str
+    distance: float
+    normal_distance: float
+    abnormal_distance: float
+    profile: list[float] = Field(description="Each level's part of the distance, bottom to top.")
+    representative_z: int
+    image_url: str | None
+
+
+class VolumeSearchResponse(BaseModel):
+    took_ms: float
+    metric: str
+    version: str
+    matches: list[VolumeMatchResource]
+
+
+class Explained(BaseModel):
+    """Query and match, decoded beside one another."""
+
+    match: MatchResource
+    query: Pictures
+    found: Pictures
+    lesion_agreement: float = Field(description="Dice of the two predicted lesions, all kinds together.")

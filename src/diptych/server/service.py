@@ -1,0 +1,93 @@
+"""`Service`: everything a request may need, made once. Routes ask for it as `TheService`.
+
+Knows how the parts fit together; nothing about HTTP but where FastAPI keeps things.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from threading import Lock
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from diptych.retrieval import Archive
+from diptych.retrieval.sketch import Sketcher
+from diptych.server.cache import Cache
+from diptych.server.cases import Case, Cases
+from diptych.server.jobs import Job, Jobs
+from diptych.server.library import Library
+from diptych.server.problems import Problem
+from diptych.server.settings import ServerSettings
+
+__all__ = ["Service", "TheService"]
+
+
+class Service:
+    """The archive, what was read of it, jobs and uploads."""
+
+    def __init__(self, archive: Archive, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.folder = Path(tempfile.mkdtemp(prefix="diptych-server-"))
+        self.library = Library(archive)
+        self.cases = Cases(self.library, settings, self.folder)
+        self.jobs = Jobs(waiting=settings.max_waiting)
+        self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
+        self._overlap: tuple[Archive | None, Job | None] = (None, None)
+        self._lock = Lock()
+
+    def start(self) -> None:
+        """Begin what can be done before anybody asks."""
+        self.jobs.submit("prepare", "warm up", self.library.warm_up)
+        if len(self.library.current.catalogue.index) <= self.settings.overlap_slices:
+            self.overlap_job(self.library.current)
+
+    def close(self) -> None:
+        """Stop jobs, and leave nothing of any patient behind."""
+        self.jobs.cancel_all()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def case(self, kind: str, key: str) -> Case:
+        """A case by where it is served: volumes or uploads."""
+        return self.cases.volume(key)
+
+    def overlap_job(self, archive: Archive) -> Job | None:
+        """The job that prepares the metric `overlap`, begun now if it was not; None when nothing is left to do."""
+        if self.library.overlap_ready(archive):
+            return None
+        with self._lock:
+            known, job = self._overlap
+            if known is not archive or job is None or job.state == "failed":
+                job = self.jobs.submit("prepare", "prepare overlap", self.library.prepare_overlap)
+                self._overlap = archive, job
+        return job
+
+    def overlap_job_known(self, archive: Archive) -> Job | None:
+        """The same job, if it was begun."""
+        known, job = self._overlap
+        return job if known is archive else None
+
+    def require_overlap(self, archive: Archive) -> None:
+        """Refuse a question that needs `overlap` while that is being prepared."""
+        job = self.overlap_job(archive)
+        if job is not None:
+            raise Problem(
+                409,
+                "metric overlap: the archive's labels are still being decoded; use another metric meanwhile",
+                code="not_ready",
+                detail={"job": job.id},
+            )
+
+    def sketcher(self, archive: Archive) -> Sketcher:
+        return Sketcher.of(archive)
+
+
+def of(request: Request) -> Service:
+    """The service of the application that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(of)]

@@ -1,0 +1,68 @@
+"""`ServerSettings`: where the service listens, who may use it, and how much of anything it takes.
+
+Knows numbers and names only. The limits are for strangers: a request that exceeds one is refused before the work.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from diptych.volumes import Limits
+
+__all__ = ["ServerSettings", "is_loopback"]
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the service behaves; every limit can be lowered in tests."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8765
+    """Port to listen on; 0 takes any free one."""
+    token: str | None = field(default=None, repr=False)
+    """Secret that every request must carry; None only where nobody else can reach the service."""
+    max_body: int = 2 * MEGABYTE
+    """Bytes of a request, uploads aside."""
+    max_upload: int = 512 * MEGABYTE
+    """Bytes of one upload."""
+    max_files: int = 8
+    """Files of one upload: four channels, two label maps, and some room."""
+    volume_limits: Limits = field(default_factory=lambda: Limits(max_voxels=40_000_000, max_bytes=256 * MEGABYTE))
+    """How large one uploaded file may be, decompressed."""
+    max_uploads: int = 8
+    """Uploads kept at a time."""
+    upload_seconds: float = 3600.0
+    """How long an upload is kept after it was last used."""
+    max_waiting: int = 16
+    """Jobs that may wait in one queue."""
+    picture_bytes: int = 128 * MEGABYTE
+    """Memory for finished pictures."""
+    signal_bytes: int = 512 * MEGABYTE
+    """Memory for images read from disk."""
+    decoded_bytes: int = 128 * MEGABYTE
+    """Memory for what codes decode to."""
+    overlap_slices: int = 20_000
+    """Archives up to this many slices are made ready for the metric `overlap` at start, others when asked."""
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the service."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
