@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.evaluation.overlaps import Absent, mean_dice
+from diptych.evaluation.overlaps import ABSENT, Absent, mean_dices, pack_labels
 from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
 from diptych.retrieval.decoded_planes import PlaneDecoder
 from diptych.retrieval.labelled import LabelledSlices
@@ -22,7 +22,7 @@ from diptych.retrieval.planes import Planes
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
 from diptych.tables import Tables
 
-__all__ = ["Trial", "truths"]
+__all__ = ["Trial"]
 
 CLASSES = {"normal": 6, "abnormal": 3}
 LONGEST = 10
@@ -61,15 +61,26 @@ class Trial:
 
     def truths(self, absent: Absent = "left out") -> Mapping[str, Truth]:
         """What each slice is worth to each query, by what is searched."""
-        if absent not in self._truths:
-            self._truths[absent] = truths(
-                self.slices, self.queries, absent=absent, people=self.person, references=self.references
-            )
         return self._truths[absent]
 
     @cached_property
-    def _truths(self) -> dict[str, Mapping[str, Truth]]:
-        return {}
+    def _truths(self) -> dict[Absent, dict[str, Truth]]:
+        """Anatomy Dice for normal, lesion Dice for abnormal, the mean of the two for both, as in the paper."""
+        dice = {panel: self._label_dice(panel) for panel in self.slices.labels}
+        own = self.slices.volume[self.queries]
+        judged: dict[Absent, dict[str, Truth]] = {}
+        for absent in ABSENT:
+            values = {panel: both[absent] for panel, both in dice.items()}
+            if "normal" in values:
+                values["both"] = np.mean([values["normal"], values["abnormal"]], axis=0, dtype=np.float32)
+            judged[absent] = {
+                by: Truth(value, self.slices.volume, own, self.person, self.references) for by, value in values.items()
+            }
+        return judged
+
+    def _label_dice(self, panel: str) -> dict[Absent, NDArray[np.float32]]:
+        planes = pack_labels(self.slices.labels[panel], classes=CLASSES[panel])
+        return mean_dices(planes.take(self.queries), planes)
 
     @cached_property
     def engine(self) -> SearchEngine:
@@ -101,18 +112,15 @@ class Trial:
 
     def search(self, metric: str, by: str, *, rerank: int | None = None) -> NDArray[np.int64]:
         """Slices found for each query, best first, `[Q, found]`; with `rerank`, so many of them ordered by overlap."""
-        rows = []
-        for place in self.queries:
-            query = self._query(int(place), metric, by)
-            found: list[Match]
-            if metric == "overlap":
-                found = self.overlap.search(query)
-            elif rerank is not None:
-                found = self.overlap.rerank(query, candidates=rerank)
-            else:
-                found = self.engine.search(query)
-            rows.append([match.slice for match in found])
-        return np.array(rows, dtype=np.int64)
+        rows = [self.search_one(int(place), metric, by, rerank=rerank) for place in self.queries]
+        return np.array([[match.slice for match in found] for found in rows], dtype=np.int64)
+
+    def search_one(self, place: int, metric: str, by: str, *, rerank: int | None = None) -> list[Match]:
+        """What the slice in that place finds, asked as a user asks."""
+        query = self._query(place, metric, by)
+        if metric == "overlap":
+            return self.overlap.search(query)
+        return self.engine.search(query) if rerank is None else self.overlap.rerank(query, candidates=rerank)
 
     def scores(
         self, metrics: Sequence[str], *, rerank: int | None = None, absent: Absent = "left out"
@@ -134,22 +142,3 @@ class Trial:
             top=self.longest,
             where=Filter(exclude_patients=(own,), volumes=self.references),
         )
-
-
-def truths(
-    slices: LabelledSlices,
-    queries: NDArray[np.intp],
-    *,
-    absent: Absent = "left out",
-    people: NDArray[np.int64] | None = None,
-    references: NDArray[np.bool_] | None = None,
-) -> Mapping[str, Truth]:
-    """What is right to find by normal (anatomy), abnormal (lesion) and both (the mean of the two, as in the paper)."""
-    dice = {}
-    for panel, labels in slices.labels.items():
-        planes = Planes.of_labels(labels, classes=CLASSES[panel])
-        dice[panel] = mean_dice(planes.take(queries), planes, absent=absent)
-    if "normal" in dice:
-        dice["both"] = np.mean([dice["normal"], dice["abnormal"]], axis=0)
-    own = slices.volume[queries]
-    return {by: Truth(values, slices.volume, own, people, references) for by, values in dice.items()}

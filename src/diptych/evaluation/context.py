@@ -7,10 +7,11 @@ Knows stores, models and archives; nothing about what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ from diptych.tables import Tables
 from diptych.volumes import subject_of
 
 __all__ = ["Context", "people"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,14 @@ class Context:
         return {key: self.homes[key].patients[key] for key in self.keys}
 
     @cached_property
+    def others(self) -> tuple[str, ...]:
+        """Labelled patients of the stores who are on neither list and no relation of anyone there: to fit baselines."""
+        everyone = {key: self.homes[key].patients[key] for key in (*self.keys, *_labelled(self.stores))}
+        numbers = dict(zip(everyone, people(everyone).tolist(), strict=True))
+        listed = {numbers[key] for key in self.keys}
+        return tuple(key for key, number in numbers.items() if number not in listed)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Of the model."""
         return self.network.fingerprint
@@ -119,20 +130,22 @@ class Context:
         )
         return model_tables(self.network, learned=learned, cache=self.cache)
 
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once under that name and shared by all parts."""
+        if name not in self._made:
+            self._made[name] = make()
+        return cast(T, self._made[name])
+
     def slices(self, progress: Progress = silent) -> LabelledSlices:
         """Ids and labels of all slices of all patients, in the order of `keys`."""
-        if "slices" not in self._made:
-            self._made["slices"] = encode_once(
-                self.network, self.stores, self.keys, path=self.cache / "ids.arrays", progress=progress
-            )
-        slices = self._made["slices"]
-        assert isinstance(slices, LabelledSlices)
-        return slices
+        path = self.cache / "ids.arrays"
+        return self.once("slices", lambda: encode_once(self.network, self.stores, self.keys, path, progress=progress))
 
     def trial(self, progress: Progress = silent) -> Trial:
         """All slices ready to be searched: queries ask, references are found, the same person never."""
-        if "trial" not in self._made:
-            self._made["trial"] = Trial(
+
+        def make() -> Trial:
+            return Trial(
                 self.slices(progress),
                 self.tables,
                 PlaneDecoder(self.network),
@@ -140,9 +153,8 @@ class Context:
                 asking=self._among(self.queries),
                 references=self._among(self.references),
             )
-        trial = self._made["trial"]
-        assert isinstance(trial, Trial)
-        return trial
+
+        return self.once("trial", make)
 
     def decomposed(self, key: str) -> DecomposedPatient:
         """All slices of a patient with everything that their codes decode to; kept for query patients."""

@@ -24,8 +24,8 @@ def encode_once(
     network: FeatureDecomposingNetwork,
     stores: Sequence[SliceStore],
     keys: Sequence[str],
-    *,
     path: Path,
+    *,
     progress: Progress = silent,
 ) -> LabelledSlices:
     """What `encode_labelled` gives, with the ids from the file `path` where they are those of this model and data."""

@@ -17,16 +17,34 @@ from numpy.typing import NDArray
 from diptych.retrieval.bits import shared_bits
 from diptych.retrieval.planes import Planes
 
-__all__ = ["ABSENT", "Absent", "dice_by_class", "mean_dice"]
+__all__ = ["ABSENT", "Absent", "dice_by_class", "mean_dice", "mean_dices", "pack_labels"]
 
 Absent = Literal["left out", "zero"]
 ABSENT: tuple[Absent, ...] = ("left out", "zero")
+PACKED_AT_ONCE = 512
+
+
+def pack_labels(labels: NDArray[np.integer], *, classes: int) -> Planes:
+    """Pack label maps `[N, H, W]`, a few hundred at a time: unpacked masks of thousands of slices would fill memory."""
+    starts = range(0, max(len(labels), 1), PACKED_AT_ONCE)
+    return Planes.join([Planes.of_labels(labels[at : at + PACKED_AT_ONCE], classes=classes) for at in starts])
 
 
 def mean_dice(queries: Planes, references: Planes, *, absent: Absent = "left out") -> NDArray[np.float32]:
     """Mean Dice over classes between every query and every reference, `[Q, N]`."""
-    rows = [_mean(dice_by_class(queries, place, references), absent) for place in range(len(queries))]
-    return np.stack(rows) if rows else np.empty((0, len(references)), dtype=np.float32)
+    return mean_dices(queries, references)[absent]
+
+
+def mean_dices(queries: Planes, references: Planes) -> dict[Absent, NDArray[np.float32]]:
+    """The same in both conventions, for the price of one."""
+    means: dict[Absent, NDArray[np.float32]] = {
+        absent: np.empty((len(queries), len(references)), dtype=np.float32) for absent in ABSENT
+    }
+    for place in range(len(queries)):
+        dice = dice_by_class(queries, place, references)
+        for absent, rows in means.items():
+            rows[place] = _mean(dice, absent)
+    return means
 
 
 def dice_by_class(queries: Planes, place: int, references: Planes) -> NDArray[np.float32]:

@@ -18,6 +18,9 @@ NAMES: tuple[str, ...] = (
     "hashing",
     "timing",
     "twins",
+    "robustness",
+    "leakiness",
+    "leakiness_paper",
 )
 """One module of this package each; add a part by adding its name."""
 

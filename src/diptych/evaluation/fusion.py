@@ -1,0 +1,88 @@
+"""The metric `fusion`: learned tables and overlap of decoded labels with equal say; and distances to all slices.
+
+Each distance is divided by its spread over random pairs of slices, then they are added; `both` adds the two panels.
+This is plain array arithmetic over all slices. The engine that users search with finds the same, metric by metric.
+Knows trials; nothing about archives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.overlaps import mean_dice
+from diptych.retrieval.overlap import METRIC as OVERLAP
+from diptych.retrieval.overlap import pair_distances
+from diptych.retrieval.planes import Planes
+from diptych.tables import DistanceTable
+
+__all__ = ["FUSED", "FUSION", "Distances", "panels_of"]
+
+FUSION = "fusion"
+FUSED = ("learned", OVERLAP)
+PAIRS = 4096
+
+
+def panels_of(by: str) -> tuple[str, ...]:
+    """The panels that a search looks at."""
+    return ("normal", "abnormal") if by == "both" else (by,)
+
+
+class Distances:
+    """From any slice of a trial to all others, by one metric or by the fusion of two."""
+
+    def __init__(self, trial: Trial, metric: str, by: str) -> None:
+        self.trial = trial
+        metrics = FUSED if metric == FUSION else (metric,)
+        self.terms = [_make(trial, one, panel) for panel in panels_of(by) for one in metrics]
+
+    def from_slice(self, place: int) -> NDArray[np.float64]:
+        """`[N]`."""
+        return np.asarray(sum(term.from_slice(place) / term.spread for term in self.terms))
+
+    def from_queries(self) -> NDArray[np.float64]:
+        """From each of the trial's queries, `[Q, N]`."""
+        rows = np.empty((len(self.trial.queries), len(self.trial.slices)))
+        for number, place in enumerate(self.trial.queries.tolist()):
+            rows[number] = self.from_slice(place)
+        return rows
+
+
+class _ByTable:
+    """One panel by a table of code distances."""
+
+    def __init__(self, ids: NDArray[np.int64], table: DistanceTable) -> None:
+        self.ids, self.table = ids, table
+        self.weights = table.weights_of(ids.shape[1])
+        self.lengths = np.diag(table.entries).astype(np.int64)[ids] @ self.weights  # [N]
+        one, other = _random_pairs(len(ids))
+        sums = table.entries[ids[one], ids[other]] @ self.weights
+        self.spread = float(np.std(table.distance(sums, self.lengths[one], self.lengths[other]))) or 1.0
+
+    def from_slice(self, place: int) -> NDArray[np.float64]:
+        sums = self.table.entries[self.ids[place], self.ids] @ self.weights
+        return self.table.distance(sums, self.lengths[place], self.lengths)
+
+
+class _ByOverlap:
+    """One panel by the overlap of decoded label maps."""
+
+    def __init__(self, planes: Planes) -> None:
+        self.planes = planes
+        one, other = _random_pairs(len(planes))
+        self.spread = float(np.std(pair_distances(planes.take(one), planes.take(other)))) or 1.0
+
+    def from_slice(self, place: int) -> NDArray[np.float64]:
+        return np.asarray(1.0 - mean_dice(self.planes.take([place]), self.planes)[0], dtype=np.float64)
+
+
+def _make(trial: Trial, metric: str, panel: str) -> _ByTable | _ByOverlap:
+    if metric == OVERLAP:
+        return _ByOverlap(trial.overlap.planes[panel])
+    return _ByTable(trial.slices.ids[panel], trial.tables.panel(panel)[metric])
+
+
+def _random_pairs(slices: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    one, other = np.random.default_rng(0).integers(slices, size=(2, PAIRS))
+    return one, other

@@ -1,0 +1,83 @@
+"""Answers of Diptych's own metrics, from the engine that users search with.
+
+Knows trials and the network's cost of reading an image; nothing about other methods.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import torch
+
+from diptych.evaluation.answers import Answers, answer_by_distance, cpu_seconds
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.context import Context
+from diptych.evaluation.fusion import FUSED, FUSION, Distances, panels_of
+from diptych.progress import Progress, silent
+from diptych.retrieval.overlap import METRIC as OVERLAP
+
+__all__ = ["OURS", "PAPER_METRICS", "own_answers", "own_metrics"]
+
+PAPER_METRICS = {"euclidean": "D_E", "angular": "D_A", "hamming": "D_H"}
+OURS = FUSION
+"""The metric that others are compared with; chosen on validation patients."""
+
+ABOUT = {
+    "euclidean": "D_E between code vectors",
+    "angular": "D_A between code vectors",
+    "hamming": "D_H between optimised binary codes",
+    "learned": "tables that rank as label overlap does",
+    OVERLAP: "overlap of the labels that codes decode to",
+    FUSION: "learned and overlap, equal say",
+}
+
+
+def own_metrics(trial: Trial) -> list[str]:
+    """Every metric that this model offers."""
+    tables = [name for name in ABOUT if name in trial.tables.normal and name in trial.tables.abnormal]
+    decoder = trial.decoder
+    maps = [OVERLAP] if decoder is not None and set(panels_of("both")) <= set(decoder.panels) else []
+    fusion = [FUSION] if {*tables, *maps} >= set(FUSED) else []
+    return [*tables, *maps, *fusion]
+
+
+def own_answers(context: Context, progress: Progress = silent) -> list[Answers]:
+    """All metrics' answers, worked out once."""
+    trial = context.trial(progress)
+    metrics = own_metrics(trial)
+    answers = []
+    for done, metric in enumerate(metrics, start=1):
+        answers.append(context.once(f"answers by {metric}", partial(_answer, context, trial, metric)))
+        progress(done, len(metrics), metric)
+    return answers
+
+
+def _answer(context: Context, trial: Trial, metric: str) -> Answers:
+    image = torch.zeros(1, context.network.config.channels, *context.network.config.image_size)
+    read = cpu_seconds(lambda: context.network.encode(image))
+    kept = {by: float(sum(_kept(trial, metric, panel) for panel in panels_of(by))) for by in trial.bys}
+    if metric == FUSION:
+        parts = {by: Distances(trial, metric, by) for by in trial.bys}
+        return answer_by_distance(
+            trial,
+            metric,
+            ABOUT[metric],
+            lambda by, query: parts[by].from_slice(int(trial.queries[query])),
+            bytes_per_slice=kept,
+            read_seconds=read,
+        )
+    found, seconds = {}, {}
+    for by in trial.bys:
+        trial.search_one(int(trial.queries[0]), metric, by)  # what is made on first use is no part of a query
+        started = time.process_time()
+        found[by] = trial.search(metric, by)
+        seconds[by] = (time.process_time() - started) / len(trial.queries)
+    return Answers(metric, ABOUT[metric], found, kept, read, seconds)
+
+
+def _kept(trial: Trial, metric: str, panel: str) -> int:
+    """Bytes per slice of one panel: ids for tables, packed label maps for overlap."""
+    ids = trial.engine.index.cells * (1 if trial.tables.panel(panel)["euclidean"].codes <= 256 else 2)
+    maps = trial.overlap.planes[panel].words[0].nbytes if metric in (OVERLAP, FUSION) else 0
+    return ids + maps
