@@ -108,6 +108,8 @@ class LossConfig:
     """Factor on the critic's own loss (λ₅), which Adam mostly cancels."""
     anatomy_weight: float = 1.0
     """Weight of the anatomy head's loss, counted only where a patient has anatomy labels."""
+    twin_weight: float = 5.0
+    """Weight of the healthy twin's error inside the lesion, counted only where the true twin is known."""
     critic_steps: int = 5
     """Critic updates before each update of the network (m)."""
     gradient_penalty: float = 10.0
@@ -155,6 +157,12 @@ class TrainingConfig:
     """Largest random rotation of a training slice."""
     flip: bool = True
     """Whether half the training slices are mirrored left to right."""
+    contrast_changes: float = 1.0
+    """How far contrast, brightness, gamma and noise of training slices vary: 1 as scanners do, 0 not at all."""
+    graft_share: float = 0.25
+    """Share of diseased slices that become a lesion grafted on a healthy slice, whose healthy twin is then known."""
+    average_decay: float = 0.998
+    """Decay of the moving average of the weights, which is what is judged and exported; 0 takes the last weights."""
     codebook_batches: int = 8
     """Batches whose codes the k-means start looks at."""
     validate_every: int = 500
@@ -200,6 +208,7 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             regulariser_weight=weight if matching else 0.0,
             critic_weight=weight,
             anatomy_weight=0.0,
+            twin_weight=0.0,
             dice_floor=0.0,
         ),
         training=TrainingConfig(
@@ -212,6 +221,9 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             warmup_steps=0,
             clip_norm=0.0,
             match_position=False,
+            contrast_changes=0.0,
+            graft_share=0.0,
+            average_decay=0.0,
         ),
     )
 

@@ -18,6 +18,7 @@ from diptych.model.losses import (
     network_losses,
     reconstruction_loss,
     regulariser_loss,
+    twin_loss,
 )
 from diptych.model.ssim import ssim
 from tests.model.tiny import TINY, tiny_images, tiny_lesions, tiny_network
@@ -195,3 +196,22 @@ def test_total_is_the_weighted_sum() -> None:
     losses = network_losses(network(images), images, tiny_lesions(), config=CONFIG)
     expected = 0.25 * losses.latent + 5 * losses.segmentation + 5 * losses.reconstruction
     torch.testing.assert_close(losses.total(CONFIG), expected)
+
+
+def test_a_known_twin_counts_inside_the_lesion_only() -> None:
+    truth, guess = random(2, 4, 16, 12), random(2, 4, 16, 12, seed=1)
+    lesion = torch.zeros(2, 16, 12, dtype=torch.bool)
+    lesion[:, 3:9, 2:8] = True
+    outside = torch.where(lesion.unsqueeze(1), truth, guess)
+    assert twin_loss(outside, truth, lesion, None, data_range=8.0).item() == pytest.approx(0, abs=1e-6)
+    assert twin_loss(guess, truth, lesion, None, data_range=8.0) > 0.1
+
+
+def test_unknown_twins_do_not_count() -> None:
+    truth, guess = random(2, 4, 16, 12), random(2, 4, 16, 12, seed=1)
+    lesion = torch.ones(2, 16, 12, dtype=torch.bool)
+    first = torch.tensor([True, False])
+    half = twin_loss(guess, truth, lesion, first, data_range=8.0)
+    alone = twin_loss(guess[:1], truth[:1], lesion[:1], None, data_range=8.0)
+    assert half.item() == pytest.approx(alone.item() / 2, rel=1e-5)
+    assert twin_loss(guess, truth, lesion, ~first & first, data_range=8.0) == 0

@@ -32,6 +32,7 @@ def make_batch(count: int = 1, spacing: tuple[float, float] = (1.0, 1.0), seed: 
         position=torch.zeros(count),
         pixel_spacing=torch.tensor(spacing).repeat(count, 1),
         index=torch.arange(count),
+        has_twin=torch.ones(count, dtype=torch.bool),
         twin=image.clone(),
     )
 

@@ -57,13 +57,22 @@ def test_diseased_follows_the_labels(store: SliceStore) -> None:
     assert dataset.table.diseased.sum() == 6
 
 
-def test_twins_come_when_asked_for_and_all_have_one(store: SliceStore) -> None:
-    dataset = SliceDataset(store, with_twin=True)
-    twin = dataset.batch([3, 14]).twin
-    assert twin is not None
-    np.testing.assert_array_equal(twin[0], store.twin("a")[3].astype(np.float32))  # type: ignore[index]
-    assert dataset.batch([3, 25]).twin is None
+def test_twins_come_when_asked_for_and_say_who_has_one(store: SliceStore) -> None:
+    batch = SliceDataset(store, with_twin=True).batch([3, 25])
+    assert batch.twin is not None
+    assert batch.has_twin.tolist() == [True, False]
+    np.testing.assert_array_equal(batch.twin[0], store.twin("a")[3].astype(np.float32))  # type: ignore[index]
+    assert torch.equal(batch.twin[1], batch.image[1])
+
+
+def test_no_twins_unless_asked_for(store: SliceStore) -> None:
     assert SliceDataset(store).batch([3]).twin is None
+
+
+def test_a_dataset_with_grafts_has_more_known_twins(store: SliceStore) -> None:
+    dataset = SliceDataset(store, ["c"], augmentation=PAPER_AUGMENTATION, graft_share=1.0)
+    diseased, healthy = (int(np.flatnonzero(dataset.table.diseased == kind)[0]) for kind in (True, False))
+    assert dataset.batch([healthy, diseased], [1, 2]).has_twin.tolist() == [False, True]
 
 
 def test_in_order_gives_every_slice_once(store: SliceStore) -> None:

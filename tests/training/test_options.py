@@ -13,7 +13,7 @@ from diptych.errors import DiptychError, StoreError, UsageError
 from diptych.slices import SliceStore
 from diptych.training import Length, RunConfig, TrainingOptions
 from diptych.training.data import resolve
-from diptych.training.options import override
+from diptych.training.options import override, require_same_shape
 from tests.training.tiny import SETTINGS, make_empty_store, tiny_store
 
 
@@ -145,3 +145,9 @@ def test_resume_of_another_version_is_refused(begun: TrainingOptions) -> None:
 def test_resume_with_other_data_is_refused(begun: TrainingOptions, tmp_path: Path) -> None:
     other = tiny_store(tmp_path / "other", first_seed=100)
     assert "not those the run began with" in refused(begun, stores=(other.path,))
+
+
+def test_a_start_of_another_shape_is_refused() -> None:
+    wanted = get_preset("cpu-8x8").model
+    with pytest.raises(UsageError, match="its codebook_size is 99, the preset's 256"):
+        require_same_shape(replace(wanted, codebook_size=99), wanted, Path("model"))

@@ -173,3 +173,13 @@ def test_minutes_bound_a_run(store: SliceStore, tmp_path: Path) -> None:
     assert 0 < report["seconds"] < 30
     saved = load_file(max(options.out.glob("checkpoints/step-*")) / "tensors.safetensors")
     assert "critic_optimizer/0.exp_avg" in saved
+
+
+def test_a_run_begins_with_the_weights_of_a_model(store: SliceStore, straight: Path, tmp_path: Path) -> None:
+    request = replace(request_for(store, tmp_path / "run", steps=1), start_from=straight / "model")
+    before = load_model(straight / "model")
+    train(replace(request, overrides=(*SETTINGS, "learning_rate=0", "weight_decay=0", "average_decay=0")))
+    after = load_model(tmp_path / "run/model")
+    assert all(old.equal(new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
+    config = json.loads((tmp_path / "run/config.json").read_text(encoding="utf-8"))
+    assert config["started_from"] == before.fingerprint

@@ -39,6 +39,7 @@ def make_batch(count: int = 8, *, ill_every: int = 2) -> Batch:
         position=torch.rand(count, generator=generator),
         pixel_spacing=torch.ones(count, 2),
         index=torch.arange(count),
+        has_twin=torch.zeros(count, dtype=torch.bool),
     )
 
 
@@ -103,7 +104,7 @@ def test_codebooks_move_once_per_step_over_all_parts() -> None:
     whole, parts = make_learner(), make_learner("micro_batch=2")
     for learner in (whole, parts):
         learner.gradients(make_batch(), step=0)
-        learner.update(0.0)
+        learner.update(0.0, 1)
     assert int(parts.network.normal_quantizer.updates) == 1
     torch.testing.assert_close(parts.network.normal_quantizer.codebook, whole.network.normal_quantizer.codebook)
 
@@ -113,7 +114,7 @@ def test_weights_stay_until_the_update() -> None:
     before = copies(learner.network.parameters)
     learner.gradients(make_batch(), step=0)
     assert all(map(torch.equal, before, learner.network.parameters()))
-    learner.update(1e-3)
+    learner.update(1e-3, 1)
     assert not all(map(torch.equal, before, learner.network.parameters()))
 
 
@@ -157,9 +158,9 @@ def test_memory_of_an_image_grows_with_its_network() -> None:
 def test_restored_learner_goes_on_alike() -> None:
     first, second = make_learner(), make_learner()
     first.gradients(make_batch(), step=0)
-    first.update(1e-3)
+    first.update(1e-3, 1)
     second.restore({name: tensor.clone() for name, tensor in first.tensors().items()})
     for learner in (first, second):
         learner.gradients(make_batch(), step=1)
-        learner.update(1e-3)
+        learner.update(1e-3, 2)
     assert all(tensor.equal(second.tensors()[name]) for name, tensor in first.tensors().items())

@@ -25,6 +25,10 @@ def train(
         Path | None,
         typer.Option(help="Text file of patients to validate on; without it, a part of the training patients."),
     ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Begin with the weights of a model of the same shape."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Start of every random draw.")] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the preset.")
@@ -61,6 +65,7 @@ def train(
         length=Length(steps=steps, epochs=epochs, minutes=minutes) if bounded else None,
         train_list=train_list,
         validation_list=val_list,
+        start_from=start_from,
         seed=seed,
         precision=precision,
         compiled=compiled,

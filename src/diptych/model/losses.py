@@ -27,6 +27,7 @@ __all__ = [
     "reconstruction_loss",
     "regulariser_loss",
     "segmentation_loss",
+    "twin_loss",
 ]
 
 CriticFunction = Callable[[Tensor], Tensor]
@@ -40,14 +41,16 @@ class NetworkLosses:
     segmentation: Tensor
     reconstruction: Tensor
     anatomy: Tensor
+    twin: Tensor
 
     def total(self, config: LossConfig) -> Tensor:
-        """The weighted sum λ₁L_lat + λ₂L_seg + λ₃L_rec, and our anatomy term."""
+        """The weighted sum λ₁L_lat + λ₂L_seg + λ₃L_rec, and our terms for anatomy and known twins."""
         return (
             config.latent_weight * self.latent
             + config.segmentation_weight * self.segmentation
             + config.reconstruction_weight * self.reconstruction
             + config.anatomy_weight * self.anatomy
+            + config.twin_weight * self.twin
         )
 
 
@@ -59,6 +62,8 @@ def network_losses(
     config: LossConfig,
     anatomy: Tensor | None = None,
     has_anatomy: Tensor | None = None,
+    twin: Tensor | None = None,
+    has_twin: Tensor | None = None,
 ) -> NetworkLosses:
     """All terms that one forward pass gives.
 
@@ -69,6 +74,8 @@ def network_losses(
         config: settings of the terms; weights are applied by `NetworkLosses.total`.
         anatomy: labels `[B, H, W]`, or None when no image of the batch has them.
         has_anatomy: which images have anatomy labels, bool `[B]`; None means all.
+        twin: true healthy twins `[B, C, H, W]`, or None when none is known.
+        has_twin: which images have a true twin, bool `[B]`; None means all.
     """
     if result.anatomy_logits is None or anatomy is None:
         unused = 0.0 if result.anatomy_logits is None else 0.0 * result.anatomy_logits.sum()
@@ -82,6 +89,9 @@ def network_losses(
             result.reconstruction, result.healthy_twin, images, lesion > 0, data_range=config.data_range
         ),
         anatomy=anatomy_term,
+        twin=images.new_zeros(())
+        if twin is None
+        else twin_loss(result.healthy_twin, twin, lesion > 0, has_twin, data_range=config.data_range),
     )
 
 
@@ -138,6 +148,19 @@ def reconstruction_loss(
         mask = inside[diseased]
         lesion_term = share * _dissimilarity(mask * reconstruction[diseased], mask * images[diseased], data_range)
     return twin_term + whole_term + lesion_term
+
+
+def twin_loss(
+    healthy_twin: Tensor, truth: Tensor, lesion: Tensor, has_twin: Tensor | None, *, data_range: float
+) -> Tensor:
+    """How far x̂⁻ is from the true twin inside the lesion, over the diseased images that have one; mean over all."""
+    counted = lesion.flatten(1).any(dim=1)
+    if has_twin is not None:
+        counted = counted & has_twin
+    if not bool(counted.any()):
+        return healthy_twin.new_zeros(())
+    mask = lesion[counted].unsqueeze(1).to(truth.dtype)
+    return counted.float().mean() * _dissimilarity(mask * healthy_twin[counted], mask * truth[counted], data_range)
 
 
 def _dissimilarity(predicted: Tensor, target: Tensor, data_range: float) -> Tensor:

@@ -42,6 +42,11 @@ class Augmentation:
     noise: float = 0.0
     """Largest standard deviation of Gaussian noise added in the brain."""
 
+    def with_contrast(self, factor: float) -> Augmentation:
+        """The same geometry, with changes of contrast and noise `factor` times as large."""
+        changes = {name: factor * getattr(self, name) for name in ("gain", "offset", "gamma", "noise")}
+        return replace(self, **changes)
+
 
 PAPER_AUGMENTATION = Augmentation()
 """Rotation by up to 10° and horizontal flip, as in the paper."""

@@ -32,8 +32,10 @@ class Batch:
     """Millimetres between rows and between columns, float32 `[B, 2]`."""
     index: Tensor
     """Index of each slice in its dataset, int64 `[B]`."""
+    has_twin: Tensor
+    """Whether the slice's healthy twin is known, as a phantom's is, bool `[B]`."""
     twin: Tensor | None = None
-    """True healthy twins of phantoms, float32 `[B, C, H, W]`; None unless every slice has one and it was asked for."""
+    """Healthy twins, float32 `[B, C, H, W]`, the image itself where `has_twin` is false; None unless asked for."""
 
     def __len__(self) -> int:
         return len(self.image)

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from diptych.errors import StoreError
 from diptych.slices.augment import Augmentation, augment
 from diptych.slices.batch import Batch
+from diptych.slices.graft import graft_lesions
 from diptych.slices.preprocess import SliceGeometry
 from diptych.slices.record import PatientRecord
 from diptych.slices.store import SliceStore
@@ -43,7 +44,8 @@ class SliceTable:
 class SliceDataset(Dataset[dict[str, Any]]):
     """Slices of `keys` (default: every patient) with lesion labels, for training and evaluation.
 
-    Several stores (real patients and phantoms, say) may be combined if they have the same channels and geometry.
+    Several stores (real patients and phantoms, say) may be combined if they have the same channels and geometry. With
+    a `graft_share`, that share of the diseased slices of augmented batches become grafts (`graft.py`).
     """
 
     def __init__(
@@ -53,16 +55,19 @@ class SliceDataset(Dataset[dict[str, Any]]):
         *,
         augmentation: Augmentation | None = None,
         with_twin: bool = False,
+        graft_share: float = 0.0,
     ) -> None:
         self.stores = [stores] if isinstance(stores, SliceStore) else list(stores)
         self.augmentation = augmentation
-        self.with_twin = with_twin
+        self.with_twin = with_twin or graft_share > 0
+        self.graft_share = graft_share
         self.channels, self.geometry = _common(self.stores)
         self._home = _homes(self.stores)
         self.keys = tuple(sorted(self._home) if keys is None else dict.fromkeys(keys))
         self._records = [self._record(key) for key in self.keys]
         self._pixel_spacing = np.array([record.pixel_spacing for record in self._records], dtype=np.float32)
         self._has_anatomy = np.array(["anatomy" in record.files for record in self._records], dtype=np.bool_)
+        self._has_twin = np.array(["twin" in record.files for record in self._records], dtype=np.bool_)
         self.table = _table(self._records)
 
     def __len__(self) -> int:
@@ -79,8 +84,10 @@ class SliceDataset(Dataset[dict[str, Any]]):
         """Gather slices; augment them when the dataset has an augmentation and `seeds` gives one seed per slice."""
         index = np.asarray(indices, dtype=np.int64)
         patient = self.table.patient[index]
+        image = self._gather(index, SliceStore.images).float()
+        has_twin = torch.from_numpy(self._has_twin[patient])
         batch = Batch(
-            image=self._gather(index, SliceStore.images).float(),
+            image=image,
             lesion=self._gather(index, SliceStore.lesion).long(),
             anatomy=self._gather(index, SliceStore.anatomy).long(),
             has_anatomy=torch.from_numpy(self._has_anatomy[patient]),
@@ -88,10 +95,13 @@ class SliceDataset(Dataset[dict[str, Any]]):
             position=torch.from_numpy(self.table.position[index]),
             pixel_spacing=torch.from_numpy(self._pixel_spacing[patient]),
             index=torch.from_numpy(index),
-            twin=self._twins(index),
+            has_twin=has_twin,
+            twin=self._twins(index, image, has_twin) if self.with_twin else None,
         )
         if self.augmentation is None or seeds is None:
             return batch
+        if self.graft_share > 0:
+            batch = graft_lesions(batch, self.graft_share, seeds)
         return augment(batch, self.augmentation, seeds)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
@@ -117,11 +127,10 @@ class SliceDataset(Dataset[dict[str, Any]]):
             else torch.from_numpy(gathered)
         )
 
-    def _twins(self, index: NDArray[np.int64]) -> Tensor | None:
-        patients = np.unique(self.table.patient[index])
-        if not self.with_twin or any("twin" not in self._records[patient].files for patient in patients):
-            return None
-        return self._gather(index, SliceStore.twin).float()
+    def _twins(self, index: NDArray[np.int64], image: Tensor, has_twin: Tensor) -> Tensor:
+        if not has_twin.any():
+            return image.clone()
+        return torch.where(has_twin.view(-1, 1, 1, 1), self._gather(index, SliceStore.twin).float(), image)
 
     def _record(self, key: str) -> PatientRecord:
         if key not in self._home:

@@ -13,9 +13,18 @@ import torch
 
 from diptych.config import Preset
 from diptych.errors import StoreError, UsageError
-from diptych.slices import Augmentation, PatientRecord, SliceDataset, SliceStore
+from diptych.model import load_model
+from diptych.slices import ROBUST_AUGMENTATION, PatientRecord, SliceDataset, SliceStore
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
-from diptych.training.options import PRECISIONS, RunConfig, TrainingOptions, chosen_preset, require_same, stored_config
+from diptych.training.options import (
+    PRECISIONS,
+    RunConfig,
+    TrainingOptions,
+    chosen_preset,
+    require_same,
+    require_same_shape,
+    stored_config,
+)
 from diptych.training.schedule import Length
 from diptych.training.validate import evenly_spaced
 
@@ -64,6 +73,7 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
         precision=options.precision or (stored.precision if stored else "float32"),
         compiled=options.compiled if options.compiled is not None else bool(stored and stored.compiled),
         threads=options.threads or (stored.threads if stored else torch.get_num_threads()),
+        started_from=_start(options, stored, preset),
     )
     if stored:
         require_same(stored, config)
@@ -73,12 +83,27 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
 def open_data(config: RunConfig, stores: Sequence[SliceStore]) -> RunData:
     """The datasets of a run."""
     training = config.preset.training
-    augmentation = Augmentation(rotation=training.rotation_degrees, flip=0.5 if training.flip else 0.0)
-    train = SliceDataset(stores, config.train_keys, augmentation=augmentation)
+    changes = replace(ROBUST_AUGMENTATION, rotation=training.rotation_degrees, flip=0.5 if training.flip else 0.0)
+    train = SliceDataset(
+        stores,
+        config.train_keys,
+        augmentation=changes.with_contrast(training.contrast_changes),
+        with_twin=config.preset.losses.twin_weight > 0,
+        graft_share=training.graft_share,
+    )
     everyone = SliceDataset(stores, config.validation_keys, with_twin=True)
     per_patient = max(1, len(everyone) // len(everyone.keys))
     chosen = evenly_spaced(everyone.keys, max(1, VALIDATION_SLICES // per_patient))
     return RunData(train, SliceDataset(stores, chosen, with_twin=True), everyone)
+
+
+def _start(options: TrainingOptions, stored: RunConfig | None, preset: Preset) -> str:
+    """The fingerprint of the model to start from, empty for none; refuses one of another shape."""
+    if options.start_from is None:
+        return stored.started_from if stored else ""
+    network = load_model(options.start_from)
+    require_same_shape(network.config, preset.model, options.start_from)
+    return network.fingerprint
 
 
 def _split(options: TrainingOptions, stores: Sequence[SliceStore], *, seed: int) -> Split:

@@ -47,7 +47,7 @@ def make_examples(
             image=batch.image[row].numpy(),
             reconstruction=found.reconstruction[row].cpu().numpy(),
             healthy_twin=found.healthy_twin[row].cpu().numpy(),
-            true_twin=None if batch.twin is None else batch.twin[row].numpy(),
+            true_twin=batch.twin[row].numpy() if batch.twin is not None and bool(batch.has_twin[row]) else None,
             lesion=batch.lesion[row].to(torch.uint8).numpy(),
             predicted_lesion=predicted[row].cpu().numpy(),
         )

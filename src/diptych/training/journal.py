@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 STEP_COLUMNS = (
     "step", "seconds", "planned_steps", "learning_rate", "images_per_second",
-    "loss", "latent", "segmentation", "reconstruction", "anatomy", "regulariser", "critic", "wasserstein",
+    "loss", "latent", "segmentation", "reconstruction", "anatomy", "twin", "regulariser", "critic", "wasserstein",
     "gradient_norm", "normal_perplexity", "abnormal_perplexity",
 )  # fmt: skip
 """Columns of `log.csv`; a step without a critic leaves its columns empty."""

@@ -17,10 +17,19 @@ from diptych.config import LossConfig, ModelConfig, Preset, TrainingConfig, get_
 from diptych.errors import InputError, ModelError, UsageError
 from diptych.training.schedule import Length
 
-__all__ = ["PRECISIONS", "RunConfig", "TrainingOptions", "chosen_preset", "override", "require_same", "stored_config"]
+__all__ = [
+    "PRECISIONS",
+    "RunConfig",
+    "TrainingOptions",
+    "chosen_preset",
+    "override",
+    "require_same",
+    "require_same_shape",
+    "stored_config",
+]
 
 PRECISIONS = ("float32", "bfloat16")
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,8 @@ class TrainingOptions:
     """Text file of the patients to train on."""
     validation_list: Path | None = None
     """Text file of the patients to validate on; a seeded part of the training patients if not said."""
+    start_from: Path | None = None
+    """Model whose weights the network begins with, instead of random ones."""
     seed: int | None = None
     """Start of every random draw."""
     precision: str | None = None
@@ -69,6 +80,8 @@ class RunConfig:
     compiled: bool = False
     threads: int = 1
     """CPU threads; the same bits come out only of the same number."""
+    started_from: str = ""
+    """Fingerprint of the model that the network began with; empty for random weights."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
@@ -93,6 +106,7 @@ class RunConfig:
             precision=values["precision"],
             compiled=values["compiled"],
             threads=values["threads"],
+            started_from=values["started_from"],
         )
 
 
@@ -170,6 +184,17 @@ def require_same(stored: RunConfig, asked: RunConfig) -> None:
         raise UsageError(
             f"--resume: the data in {', '.join(asked.stores)} are not those the run began with; start a new run"
         )
+
+
+def require_same_shape(found: ModelConfig, wanted: ModelConfig, path: Path) -> None:
+    """Refuse to start from a network of another shape, naming the first setting that differs."""
+    for field in fields(ModelConfig):
+        old, new = getattr(found, field.name), getattr(wanted, field.name)
+        if old != new:
+            raise UsageError(
+                f"{path}: its {field.name} is {_shown(old)}, the preset's {_shown(new)}; "
+                f"choose the preset that the model was trained with, or change it with --set"
+            )
 
 
 def _parse(change: str, text: str, kind: Any) -> Any:

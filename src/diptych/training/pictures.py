@@ -61,7 +61,7 @@ def draw_examples(
     row_mm, column_mm = pixel_spacing
     panel = (round(PANEL_HEIGHT * (W * column_mm) / (H * row_mm)), PANEL_HEIGHT)  # PIL's order: width, height
     heads = ["input", "reconstruction", "healthy twin", "lesion", "predicted"]
-    if examples[0].true_twin is not None:
+    if with_twin := any(example.true_twin is not None for example in examples):
         heads.insert(3, "true twin")
     rows = [(example, name, index) for example in examples for name, index in shown.items()]
     width = LABEL + len(heads) * (panel[0] + MARGIN)
@@ -75,7 +75,9 @@ def draw_examples(
     for row, (example, name, index) in enumerate(rows):
         top = HEADER + row * (panel[1] + MARGIN)
         draw.multiline_text((MARGIN, top + MARGIN), f"{example.label}\n{name}", INK, ImageFont.load_default(12))
-        for column, pixels in enumerate(_panels(example, index)):
+        for column, pixels in enumerate(_panels(example, index, with_twin=with_twin)):
+            if pixels is None:
+                continue
             resized = Image.fromarray(pixels).resize(panel, Image.Resampling.BICUBIC)
             canvas.paste(resized, (LABEL + column * (panel[0] + MARGIN), top))
     _draw_footer(draw, canvas.size, legend, title, font)
@@ -88,15 +90,17 @@ def save_picture(path: Path, picture: NDArray[np.uint8]) -> None:
     Image.fromarray(picture).save(path)
 
 
-def _panels(example: Example, channel: int) -> list[NDArray[np.uint8]]:
-    """The panels of one row, each `[H, W, 3]`."""
+def _panels(example: Example, channel: int, *, with_twin: bool) -> list[NDArray[np.uint8] | None]:
+    """The panels of one row, each `[H, W, 3]`; None for a true twin that is not known."""
     image = example.image[channel]
     low, high = _window(image)
-    images = [example.image, example.reconstruction, example.healthy_twin]
-    if example.true_twin is not None:
-        images.append(example.true_twin)
-    greys = [_grey(array[channel], low, high) for array in images]
-    return [*greys, *(_overlay(greys[0], labels) for labels in (example.lesion, example.predicted_lesion))]
+    greys: list[NDArray[np.uint8] | None] = [
+        _grey(array[channel], low, high) for array in (example.image, example.reconstruction, example.healthy_twin)
+    ]
+    if with_twin:
+        greys.append(None if example.true_twin is None else _grey(example.true_twin[channel], low, high))
+    ground = _grey(image, low, high)
+    return [*greys, *(_overlay(ground, labels) for labels in (example.lesion, example.predicted_lesion))]
 
 
 def _window(image: NDArray[np.float32]) -> tuple[float, float]:

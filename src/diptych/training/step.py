@@ -31,6 +31,7 @@ from diptych.config import Preset
 from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
 from diptych.slices import Batch
+from diptych.training.averaging import AveragedNetwork
 from diptych.training.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
 from diptych.training.distributed import Workers
 
@@ -59,6 +60,8 @@ class Learner:
         self.critic_optimizer = torch.optim.Adam(
             self.critic.parameters(), training.critic_learning_rate, weight_decay=decay
         )
+        decay = training.average_decay
+        self.average = AveragedNetwork(self.network, decay) if decay else None
         if compiled:  # not the image decoder: the images it paints a lesion in are other ones at each step
             self.network.encoder.compile()
             self.network.segmentation_decoder.compile()
@@ -73,6 +76,17 @@ class Learner:
     def start_codebooks(self, batches: Iterable[Batch]) -> None:
         """Fit the codebooks to the codes of the first batches, where the config asks for it."""
         self.network.start_codebooks(batch.image.to(self.workers.device) for batch in batches)
+        self._follow(0)
+
+    def start_from(self, weights: dict[str, Tensor]) -> None:
+        """Begin with the weights and codebooks of another network of the same shape."""
+        self.network.load_state_dict(weights)
+        self._follow(0)
+
+    @property
+    def judged(self) -> FeatureDecomposingNetwork:
+        """The network to judge and to export: the average of the weights where one is kept."""
+        return self.average.network if self.average else self.network
 
     def bytes_per_image(self, batch: Batch) -> int:
         """Memory that one image's backward pass keeps, measured on a pair in evaluation mode, which changes nothing."""
@@ -110,12 +124,13 @@ class Learner:
             summed[f"{panel}_perplexity"] = self._perplexity(torch.cat([pair[place].flatten() for pair in ids]))
         return {**self._finish_gradients(summed), **metrics}
 
-    def update(self, learning_rate: float) -> None:
-        """Take the step: Adam on the network, moving averages on the codebooks."""
+    def update(self, learning_rate: float, step: int) -> None:
+        """Take update number `step` (from 1): Adam on the network, moving averages on the codebooks."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
         self.network.update_codebooks()
+        self._follow(step)
 
     def agree_on_statistics(self) -> None:
         """Average the running statistics of batch normalisation, which each process keeps for its own parts."""
@@ -124,7 +139,9 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that a checkpoint must hold, by flat name."""
+        average = self.average.network.state_dict() if self.average else {}
         return {
+            **with_prefix("average", average),
             **with_prefix("network", self.network.state_dict()),
             **with_prefix("critic", self.critic.state_dict()),
             **with_prefix("optimizer", optimizer_tensors(self.optimizer)),
@@ -134,9 +151,15 @@ class Learner:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go on from the tensors of a checkpoint."""
         self.network.load_state_dict(without_prefix("network", tensors))
+        if self.average:
+            self.average.network.load_state_dict(without_prefix("average", tensors))
         self.critic.load_state_dict(without_prefix("critic", tensors))
         restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
         restore_optimizer(self.critic_optimizer, without_prefix("critic_optimizer", tensors))
+
+    def _follow(self, step: int) -> None:
+        if self.average:
+            self.average.follow(self.network, step)
 
     def _decompose(self, part: Batch) -> ForwardResult:
         """Encode, quantise, segment, decode with and without the lesion; outputs in single precision."""
@@ -186,7 +209,14 @@ class Learner:
         """Add a part's share of the gradient; return the terms of its loss."""
         config = self.preset.losses
         losses = network_losses(
-            result, part.image, part.lesion, config=config, anatomy=part.anatomy, has_anatomy=part.has_anatomy
+            result,
+            part.image,
+            part.lesion,
+            config=config,
+            anatomy=part.anatomy,
+            has_anatomy=part.has_anatomy,
+            twin=part.twin,
+            has_twin=part.has_twin,
         )
         terms = {field.name: getattr(losses, field.name) for field in fields(losses)}
         total = losses.total(config)

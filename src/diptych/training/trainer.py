@@ -77,7 +77,7 @@ def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = l
             )
             trainer = Trainer(options.out, config, open_data(config, stores), workers, journal)
             try:
-                return trainer.run(checkpoint)
+                return trainer.run(checkpoint, start_from=options.start_from)
             finally:
                 journal.close()
 
@@ -107,9 +107,9 @@ class Trainer:
         self.best: dict[str, Any] = {}
         self.report = begin_report(config)
 
-    def run(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    def run(self, checkpoint: Checkpoint | None, *, start_from: Path | None = None) -> dict[str, Any]:
         """Train to the end of the plan, or until interrupted."""
-        self._begin(checkpoint)
+        self._begin(checkpoint, start_from)
         batches = load_batches(
             self.data.train,
             self.sampler,
@@ -129,8 +129,8 @@ class Trainer:
                     raise KeyboardInterrupt
         return self._finish()
 
-    def _begin(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from a checkpoint, or start the codebooks and look at the memory."""
+    def _begin(self, checkpoint: Checkpoint | None, start_from: Path | None) -> None:
+        """Go on from a checkpoint, or start from a model or from new codebooks and look at the memory."""
         if checkpoint:
             for name in checkpoint.damaged:
                 self.journal.say(f"{self.folder / 'checkpoints' / name}: damaged; going on from the one before it")
@@ -139,8 +139,11 @@ class Trainer:
             self.plan.restore(checkpoint.state)
             self.journal.say(f"{self.folder}: resumed after step {self.step}")
         else:
-            batches = range(self.config.preset.training.codebook_batches)
-            self.learner.start_codebooks(self._batch(step) for step in batches)
+            if start_from:
+                self.learner.start_from(load_model(start_from).state_dict())
+            else:
+                batches = range(self.config.preset.training.codebook_batches)
+                self.learner.start_codebooks(self._batch(step) for step in batches)
             self._require_memory()
         if self.workers.is_main:
             self.examples = choose_examples(self.data.validation)
@@ -154,8 +157,8 @@ class Trainer:
             metrics = self.learner.gradients(batch, self.step)
         self.guard.check(self.step + 1, metrics)  # before the update: a broken gradient never reaches the weights
         rate = learning_rate(self.step + 1, self.plan.steps, preset.training)
-        self.learner.update(rate)
         self.step += 1
+        self.learner.update(rate, self.step)
         self.plan.observe(self.step, self.workers.same(time.monotonic() - self._started_at))
         self.journal.observe(metrics)
         if self.workers.is_main:
@@ -176,7 +179,7 @@ class Trainer:
         if self.plan.renew(self.step):
             self.journal.say(f"step {self.step}: speed has changed; planning {self.plan.steps} steps in all")
         if self.workers.is_main:
-            network = self.learner.network
+            network = self.learner.judged
             figures = validate(network, self.data.validation, device=self.workers.device)
             self.guard.check(self.step, {"score": figures["score"]})
             self.journal.log_validation({"step": self.step, "seconds": self.plan.seconds, **figures})
@@ -192,7 +195,7 @@ class Trainer:
 
     def _draw(self) -> None:
         dataset = self.data.validation
-        examples = make_examples(self.learner.network, dataset, self.examples, device=self.workers.device)
+        examples = make_examples(self.learner.judged, dataset, self.examples, device=self.workers.device)
         names = [name for name in SHOWN_CHANNELS if name in dataset.channels] or list(dataset.channels[:1])
         spacing = dataset.batch(self.examples[:1]).pixel_spacing[0].tolist()
         picture = draw_examples(

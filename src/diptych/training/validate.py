@@ -7,7 +7,8 @@ Knows the network and the dataset; nothing about training. Conventions:
 - Errors are mean absolute differences in z-scores over brain pixels and channels. `twin_error` is |x̂⁻ − true twin|
   inside the lesion, for phantoms; `twin_error_of_input` is the same for the input itself, so a healthy twin that is
   worth anything lies well below it. `lesion_change` is |x̂⁻ − x| inside the lesion, which must not be near zero.
-- The best network is the one with the highest `score` = whole-tumour Dice − reconstruction error.
+- The best network is the one with the highest `score` = whole-tumour Dice − reconstruction error, and, where twins are
+  known, − twin_error / twin_error_of_input: a lesion that leaks into the healthy twin costs as much as one not found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from diptych.volumes.volume import LESION_LABELS
 
 __all__ = ["CRITERION", "evenly_spaced", "validate"]
 
-CRITERION = "whole-tumour Dice minus reconstruction error, on validation patients"
+CRITERION = "whole-tumour Dice minus reconstruction error minus what is left of lesions in known twins, on validation"
 """What makes a network the best one, as reports state it."""
 
 BATCH = 32
@@ -106,9 +107,10 @@ class _Tally:
         self._mean("reconstruction_error").add((found.reconstruction - batch.image).abs(), brain)
         self._mean("healthy_error").add(off_twin, brain & ~lesion)
         self._mean("lesion_change").add(off_twin, lesion)
-        if batch.twin is not None:
-            self._mean("twin_error").add((found.healthy_twin - batch.twin).abs(), lesion)
-            self._mean("twin_error_of_input").add((batch.image - batch.twin).abs(), lesion)
+        if batch.twin is not None and bool(batch.has_twin.any()):
+            known = lesion & batch.has_twin.view(-1, 1, 1)
+            self._mean("twin_error").add((found.healthy_twin - batch.twin).abs(), known)
+            self._mean("twin_error_of_input").add((batch.image - batch.twin).abs(), known)
 
     def _mean(self, name: str) -> _Mean:
         return self.means.setdefault(name, _Mean())
@@ -120,6 +122,8 @@ class _Tally:
         named = {f"dice_{name}": float(value) for name, value in zip(("whole", *CLASSES), dice, strict=True)}
         errors = {name: mean.value() for name, mean in self.means.items()}
         score = (0.0 if math.isnan(named["dice_whole"]) else named["dice_whole"]) - errors["reconstruction_error"]
+        if errors.get("twin_error_of_input", 0) > 0:
+            score -= errors["twin_error"] / errors["twin_error_of_input"]
         return {"score": score, **named, **errors, **self._codebook_figures()}
 
     def _codebook_figures(self) -> dict[str, float]:
