@@ -11,13 +11,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.staticfiles import StaticFiles
 
 from diptych.retrieval import Archive
-from diptych.server.describing import API
-from diptych.server.problems import add_problem_handlers
+from diptych.server.guards import API, Guards
+from diptych.server.pages import NOT_BUILT, api_page
+from diptych.server.problems import add_problem_handlers, not_found
 from diptych.server.routes import archive as archive_routes
-from diptych.server.routes import search, volumes
+from diptych.server.routes import export, search, session, uploads, volumes
 from diptych.server.schemas import ErrorResponse
 from diptych.server.service import Service
 from diptych.server.settings import ServerSettings
@@ -68,8 +71,32 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
     )
     app.state.service = service
     api = APIRouter(prefix=API, responses=ERRORS)
-    for part in (archive_routes, volumes, search):
+    for part in (archive_routes, volumes, uploads, search, export, session):
         api.include_router(part.router)
     app.include_router(api)
+    add_pages(app)
     add_problem_handlers(app, private=str(archive.store.path))
+    app.add_middleware(Guards, settings=settings)
     return app
+
+
+def add_pages(app: FastAPI) -> None:
+    """The API's own page, and the viewer wherever nothing else is."""
+
+    @app.get(f"{API}/docs", include_in_schema=False)
+    def get_docs() -> HTMLResponse:
+        return HTMLResponse(api_page(app.openapi()))
+
+    @app.get("/", include_in_schema=False)
+    def get_viewer() -> Response:
+        index = STATIC / "index.html"
+        return FileResponse(index) if index.is_file() else HTMLResponse(NOT_BUILT)
+
+    files = StaticFiles(directory=STATIC, check_dir=False)
+
+    @app.get("/assets/{path:path}", include_in_schema=False)
+    @app.get("/{path}", include_in_schema=False)
+    async def get_file(request: Request) -> Response:
+        if not STATIC.is_dir():
+            raise not_found("the viewer is not built")
+        return await files.get_response(request.url.path.lstrip("/"), request.scope)

@@ -5,11 +5,15 @@ Knows shapes and limits only. What a value means is in its description, which th
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from diptych.errors import UsageError
+
 __all__ = [
+    "ArchiveUploadRequest",
     "ArchivedSubject",
     "ChannelChoice",
     "ComposedSubject",
@@ -32,6 +36,7 @@ Z = Annotated[int, Field(ge=0, le=65_535, description="Index of the axial plane 
 Channel = Literal["t1", "t1gd", "t2", "flair"]
 PLAIN = 'a slice is {"volume": key, "z": number} or {"upload": id, "z": number}'
 ANY = "a subject has one of the names volume, upload, compose, sketch"
+SAFE_KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_RUNS = 20_000
 MAX_LABELS = 1_500_000
 
@@ -230,6 +235,24 @@ class ChannelChoice(Asked):
     channels: dict[
         Annotated[str, Field(max_length=255)], Literal["t1", "t1gd", "t2", "flair", "lesion", "anatomy"] | None
     ] = Field(max_length=32, examples=[{"scan3.nii.gz": "flair"}])
+
+
+class ArchiveUploadRequest(Asked):
+    """Under which key an upload is stored in the archive."""
+
+    volume_key: str | None = Field(
+        default=None,
+        pattern=rf"^{SAFE_KEY}$",
+        description="A pseudonym; without it, the key that the file names spell.",
+    )
+    replace: bool = Field(default=False, description="Whether a volume of that key may be replaced.")
+
+    @staticmethod
+    def checked(key: str) -> str:
+        """A key that file names spell, if it can be one."""
+        if re.fullmatch(SAFE_KEY, key) is None or key == "upload":
+            raise UsageError("volume_key: the file names spell no key; give one")
+        return key
 
 
 class TokenRequest(Asked):

@@ -7,7 +7,6 @@ version in its address must be asked for again.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
 
 from fastapi import Request, Response
 from starlette.responses import FileResponse
@@ -17,12 +16,8 @@ from diptych.server.pictures import Drawing, Kind, draw
 from diptych.server.problems import Problem
 from diptych.server.service import Service
 
-__all__ = ["PNG", "picture", "send_file"]
+__all__ = ["HEIGHT", "picture", "send_file"]
 
-PNG: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"image/png": {}}, "description": "The picture."},
-    304: {"description": "The picture has not changed."},
-}
 HEIGHT, THUMBNAIL = 384, 96
 KEEP, ASK_AGAIN = "private, max-age=86400", "private, no-cache"
 
@@ -35,16 +30,16 @@ def picture(
     kind: Kind,
     channel: str,
     *,
-    low: float | None,
-    high: float | None,
+    window: tuple[float | None, float | None],
     size: int | None,
     version: str | None,
 ) -> Response:
     """A PNG of a slice, from memory where it was drawn before."""
+    low, high = window
     if (low is None) != (high is None) or (low is not None and high is not None and not low < high):
         raise Problem(422, "low and high: give both, low below high, or neither")
-    window = None if low is None or high is None else (low, high)
-    drawing = Drawing(kind, channel, size or (THUMBNAIL if kind == "thumbnail" else HEIGHT), window)
+    shown = None if low is None or high is None else (low, high)
+    drawing = Drawing(kind, channel, size or (THUMBNAIL if kind == "thumbnail" else HEIGHT), shown)
     png = service.pictures.get((case.tag, z, drawing), lambda: draw(service.cases, case, z, drawing))
     return _tagged(request, png, "image/png", keep=version is not None)
 

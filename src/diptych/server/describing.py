@@ -16,6 +16,7 @@ from diptych.figures import ANATOMY_COLOURS, LESION_COLOURS, NOTICE
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE
 from diptych.server.cases import Case, representative
+from diptych.server.guards import API
 from diptych.server.pictures import Drawing, Kind, window_for
 from diptych.server.schemas import (
     ArchiveResource,
@@ -30,7 +31,6 @@ from diptych.server.service import Service
 from diptych.volumes import ANATOMY_LABELS, CHANNELS, LESION_LABELS
 
 __all__ = [
-    "API",
     "archive_resource",
     "case_pictures",
     "fits",
@@ -40,7 +40,7 @@ __all__ = [
     "volume_url",
 ]
 
-API = "/api/v1"
+
 DEFAULT_CHANNEL = "t1gd"
 VERSION_LENGTH = 12
 

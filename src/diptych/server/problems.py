@@ -118,11 +118,6 @@ def add_problem_handlers(app: FastAPI, *, private: str) -> None:
         code = CODES.get(error.status_code, "error")
         return problem_response(error.status_code, code, message, headers=error.headers)
 
-    @app.exception_handler(Exception)
-    async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        log.exception("unexpected failure", exc_info=error)
-        return problem_response(500, "internal", "the service failed unexpectedly; its log tells more")
-
 
 def _place(location: tuple[Any, ...]) -> str:
     return ".".join(str(part) for part in location) or "request"

@@ -17,10 +17,13 @@ from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
+from diptych.server.exports import Exports
+from diptych.server.guards import Tries
 from diptych.server.jobs import Job, Jobs
 from diptych.server.library import Library
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
+from diptych.server.uploads import Uploads
 
 __all__ = ["Service", "TheService"]
 
@@ -34,7 +37,10 @@ class Service:
         self.library = Library(archive)
         self.cases = Cases(self.library, settings, self.folder)
         self.jobs = Jobs(waiting=settings.max_waiting)
+        self.uploads = Uploads(self.folder / "uploads", settings)
+        self.exports = Exports()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
+        self.tries = Tries()
         self._overlap: tuple[Archive | None, Job | None] = (None, None)
         self._lock = Lock()
 
@@ -51,7 +57,12 @@ class Service:
 
     def case(self, kind: str, key: str) -> Case:
         """A case by where it is served: volumes or uploads."""
-        return self.cases.volume(key)
+        if kind == "volumes":
+            return self.cases.volume(key)
+        case = self.uploads.get(key).case
+        if case is None:
+            raise Problem(409, "the upload is not decomposed yet; see its job", code="not_ready")
+        return case
 
     def overlap_job(self, archive: Archive) -> Job | None:
         """The job that prepares the metric `overlap`, begun now if it was not; None when nothing is left to do."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from diptych.server.asked import SearchRequest, VolumeSearchRequest
+from diptych.server.asked import ExplainRequest, SearchRequest, ViewRequest, VolumeSearchRequest
 from diptych.server.asking import Asking, answer_slices, answer_volumes
-from diptych.server.schemas import SearchResponse, VolumeSearchResponse
+from diptych.server.looking import explain, look
+from diptych.server.schemas import Explained, SearchResponse, SubjectView, VolumeSearchResponse
 from diptych.server.service import TheService
 
 __all__ = ["router"]
@@ -30,3 +31,15 @@ def comparators(service: TheService, asked: SearchRequest) -> SearchResponse:
 def similar_volumes(service: TheService, asked: VolumeSearchRequest) -> VolumeSearchResponse:
     """Volumes most alike over all their slices."""
     return answer_volumes(Asking.now(service), asked)
+
+
+@router.post("/subjects/view", operation_id="viewSubject")
+def view_subject(service: TheService, asked: ViewRequest) -> SubjectView:
+    """What a subject looks like: its pictures, the predicted lesion's areas, and how far answers can be trusted."""
+    return look(Asking.now(service), asked)
+
+
+@router.post("/explain", operation_id="explainMatch")
+def explain_match(service: TheService, asked: ExplainRequest) -> Explained:
+    """Why a match was found: each cell's part of the distance, query and match decoded side by side."""
+    return explain(Asking.now(service), asked)

@@ -1,0 +1,92 @@
+"""What archived and uploaded cases have in common: slices as PNG, images and predictions as NIfTI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.responses import FileResponse
+
+from diptych.server.delivering import picture, send_file
+from diptych.server.exports import Prediction
+from diptych.server.jobs import Job
+from diptych.server.pictures import Kind
+from diptych.server.schemas import JobResource
+from diptych.server.service import TheService
+
+__all__ = ["Key", "add_case_routes"]
+
+Channel = Literal["t1", "t1gd", "t2", "flair"]
+LabelMap = Literal["lesion", "anatomy"]
+Key = Annotated[str, Path(max_length=256, description="The volume's key, or the upload's id.")]
+Z = Annotated[int, Path(ge=0, le=65_535, description="Index of the axial plane, from the bottom.")]
+Signal = Annotated[float | None, Query(allow_inf_nan=False, description="Signal shown black or white.")]
+
+Answers = dict[int | str, dict[str, Any]]
+PNG: Answers = {200: {"content": {"image/png": {}}}, 304: {"description": "The picture has not changed."}}
+NIFTI: Answers = {
+    200: {"content": {"application/gzip": {}}, "description": "A NIfTI file."},
+    206: {"content": {"application/gzip": {}}, "description": "A part of it."},
+    304: {"description": "The file has not changed."},
+    416: {"description": "There is no such part."},
+}
+MAKING: Answers = {202: {"model": JobResource, "description": "Being made; ask again when the job is done."}}
+
+
+def add_case_routes(router: APIRouter, kind: Literal["volumes", "uploads"]) -> None:
+    """Add the routes of a case below `/{key}`; `kind` says whose key it is."""
+    name = kind.capitalize().removesuffix("s")
+
+    @router.get(
+        "/{key}/slices/{z}/{picture_kind}.png",
+        operation_id=f"get{name}Slice",
+        response_class=Response,
+        responses=PNG,
+    )
+    def get_slice(
+        service: TheService,
+        request: Request,
+        key: Key,
+        z: Z,
+        picture_kind: Kind,
+        channel: Annotated[Channel, Query(description="Which channel is shown.")] = "t1gd",
+        low: Signal = None,
+        high: Signal = None,
+        size: Annotated[int | None, Query(ge=16, le=1024, description="Height in pixels.")] = None,
+        v: Annotated[str | None, Query(max_length=64, description="Version; lets browsers keep it.")] = None,
+    ) -> Response:
+        """A picture of one slice, in the body's proportions; masks, labels and differences are transparent overlays."""
+        case = service.case(kind, key)
+        return picture(service, request, case, z, picture_kind, channel, window=(low, high), size=size, version=v)
+
+    @router.get(
+        "/{key}/channels/{channel}.nii.gz", operation_id=f"get{name}Channel", response_class=Response, responses=NIFTI
+    )
+    def get_channel(service: TheService, request: Request, key: Key, channel: Channel) -> Response:
+        """One channel as a de-identified NIfTI file; range requests are answered."""
+        return send_file(request, service.case(kind, key), channel)
+
+    @router.get(
+        "/{key}/labels/{label}.nii.gz", operation_id=f"get{name}Labels", response_class=Response, responses=NIFTI
+    )
+    def get_labels(service: TheService, request: Request, key: Key, label: LabelMap) -> Response:
+        """A known label map as NIfTI."""
+        return send_file(request, service.case(kind, key), label)
+
+    @router.get(
+        "/{key}/export/{prediction}.nii.gz",
+        tags=["Export"],
+        operation_id=f"export{name}Prediction",
+        response_class=Response,
+        responses={**NIFTI, **MAKING},
+    )
+    def export_prediction(service: TheService, key: Key, prediction: Prediction, channel: Channel = "t1gd") -> Response:
+        """The predicted lesion, or the healthy twin of a channel, as NIfTI in the grid of the patient's own images."""
+        case = service.case(kind, key)
+        made = service.exports.file(service.jobs, service.cases, case, prediction, channel)
+        if isinstance(made, Job):
+            job = JobResource.model_validate(made, from_attributes=True)
+            return JSONResponse(job.model_dump(), 202, headers={"Retry-After": "2"})
+        what = f"twin-{channel}" if prediction == "twin" else "mask"
+        return FileResponse(made, media_type="application/gzip", filename=f"{what}_research-use-only.nii.gz")

@@ -1,0 +1,208 @@
+"""`Uploads`: files of patients who are not in the archive: few, for a short while, in a folder that nobody else reads.
+
+Knows files and time; what becomes of an upload is `decomposing.py`. A name that a client gives is only looked at to
+guess the channel and shown again; files are stored under numbers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import BinaryIO
+
+from diptych.server.cases import Case
+from diptych.server.jobs import Job
+from diptych.server.problems import Problem, not_found
+from diptych.server.settings import ServerSettings
+from diptych.volumes import CHANNELS, PatientFiles
+from diptych.volumes.layout import NAMES, one_line, split_name
+
+__all__ = ["Upload", "UploadedFile", "Uploads", "shown_name"]
+
+ROLES = (*CHANNELS, "lesion", "anatomy")
+ROLE_OF = {name: role for role, names in NAMES.items() for name in names}
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK = 1 << 20
+IDLE = 60.0
+"""Seconds without use after which an upload may make room for another."""
+UNKNOWN_PATIENT = "upload"
+
+
+@dataclass(frozen=True)
+class UploadedFile:
+    """One file as it was received."""
+
+    name: str
+    """As the client calls it, made harmless; never part of a path."""
+    path: Path
+    size: int
+
+
+@dataclass(eq=False)
+class Upload:
+    """One patient's files, and what was made of them."""
+
+    folder: Path
+    files: tuple[UploadedFile, ...]
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    roles: dict[str, str | None] = field(default_factory=dict)
+    """File name to channel or label map; None where nobody knows."""
+    job: Job | None = None
+    case: Case | None = None
+    used: float = field(default_factory=time.monotonic)
+    deleted: bool = False
+
+    @property
+    def missing(self) -> list[str]:
+        return [channel for channel in CHANNELS if channel not in self.roles.values()]
+
+    @property
+    def busy(self) -> bool:
+        return self.job is not None and not self.job.over
+
+    @property
+    def patient_key(self) -> str:
+        """The key that the channels' names spell, where they agree on one."""
+        named = [split_name(Path("/") / file.name) for file in self.files if self.roles.get(file.name) in CHANNELS]
+        keys = {name[0] for name in named if name is not None and name[0]}
+        return keys.pop() if len(keys) == 1 else UNKNOWN_PATIENT
+
+    def patient_files(self, needed: Sequence[str]) -> PatientFiles:
+        """The files by what they are, ready to be read."""
+        paths = {role: file.path for file in self.files if (role := self.roles.get(file.name)) is not None}
+        return PatientFiles(
+            patient_key="upload",
+            channels={channel: paths[channel] for channel in needed},
+            lesion=paths.get("lesion"),
+            anatomy=paths.get("anatomy"),
+        )
+
+    def without_paths(self, message: str) -> str:
+        """An error's message with the client's own names instead of where the files lie."""
+        for file in self.files:
+            message = message.replace(str(file.path), file.name)
+        return message.replace(str(self.folder), "upload")
+
+
+class Uploads:
+    """All uploads; safe to use from many threads."""
+
+    def __init__(self, folder: Path, settings: ServerSettings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._kept: dict[str, Upload] = {}
+        self._lock = Lock()
+
+    def receive(self, files: Sequence[tuple[str, BinaryIO]]) -> Upload:
+        """Store files under numbers; room is made first, so that a full store refuses before it writes."""
+        if not files:
+            raise Problem(422, "no file: send a patient's NIfTI files in the field 'files'")
+        names = [shown_name(name) for name, _ in files]
+        if len(set(names)) < len(names):
+            raise Problem(422, "two files have the same name; rename one")
+        self._make_room()
+        folder = self.folder / secrets.token_hex(8)
+        folder.mkdir(mode=0o700, parents=True)
+        try:
+            stored = [
+                _store(folder, number, name, stream)
+                for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
+            ]
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        upload = Upload(folder, tuple(stored))
+        assign(upload, {name: guess(name) for name in names})
+        with self._lock:
+            self._kept[upload.id] = upload
+        return upload
+
+    def get(self, upload_id: str) -> Upload:
+        """An upload by its id; using it keeps it longer."""
+        self.expire()
+        with self._lock:
+            if upload_id in self._kept:
+                self._kept[upload_id].used = time.monotonic()
+                return self._kept[upload_id]
+        raise not_found(f"upload {upload_id[:40]!r}: there is none, or it has expired; upload the files again")
+
+    def delete(self, upload_id: str) -> None:
+        """Forget an upload at once."""
+        upload = self.get(upload_id)
+        with self._lock:
+            self._kept.pop(upload_id, None)
+        self._remove(upload)
+
+    def expire(self) -> None:
+        """Forget what was not used for long."""
+        with self._lock:
+            old = [key for key, upload in self._kept.items() if self.expires_in(upload) <= 0 and not upload.busy]
+            gone = [self._kept.pop(key) for key in old]
+        for upload in gone:
+            self._remove(upload)
+
+    def expires_in(self, upload: Upload) -> float:
+        return self.settings.upload_seconds - (time.monotonic() - upload.used)
+
+    def _make_room(self) -> None:
+        """Let the longest unused upload go, unless all are in use."""
+        self.expire()
+        with self._lock:
+            if len(self._kept) < self.settings.max_uploads:
+                return
+            idle = [one for one in self._kept.values() if not one.busy and time.monotonic() - one.used > IDLE]
+            if not idle:
+                raise Problem(429, f"{len(self._kept)} uploads are in use; delete one, or try again in a minute")
+            oldest = min(idle, key=lambda one: one.used)
+            del self._kept[oldest.id]
+        self._remove(oldest)
+
+    def _remove(self, upload: Upload) -> None:
+        upload.deleted = True
+        if upload.job is not None:
+            upload.job.cancelled.set()
+        shutil.rmtree(upload.folder, ignore_errors=True)
+
+
+def shown_name(name: str) -> str:
+    """A client's file name made harmless: its last part, printable, not too long.
+
+    >>> shown_name("../../etc/passwd")
+    'passwd'
+    """
+    last = PurePosixPath(name.replace("\\", "/")).name
+    return one_line(last)[-120:] or "file"
+
+
+def guess(name: str) -> str | None:
+    """What a file is, by its name alone."""
+    named = split_name(Path(name))
+    return None if named is None else ROLE_OF[named[1]]
+
+
+def assign(upload: Upload, roles: Mapping[str, str | None]) -> None:
+    """Say which file is what; a role that two files have is nobody's, so that a person decides."""
+    unknown = [name for name in roles if name not in {file.name for file in upload.files}]
+    if unknown:
+        raise Problem(422, f"file {one_line(unknown[0])[:80]!r}: this upload has no such file")
+    merged = {**{file.name: None for file in upload.files}, **upload.roles, **roles}
+    taken = [role for role in merged.values() if role is not None]
+    upload.roles = {name: None if role is None or taken.count(role) > 1 else role for name, role in merged.items()}
+
+
+def _store(folder: Path, number: int, name: str, stream: BinaryIO) -> UploadedFile:
+    """Write one file; its suffix follows from its first bytes, as the reader of NIfTI files wants it."""
+    first = stream.read(2)
+    path = folder / f"{number}.nii{'.gz' if first == GZIP_MAGIC else ''}"
+    size = len(first)
+    with open(path, "xb") as file:
+        file.write(first)
+        while chunk := stream.read(CHUNK):
+            size += len(chunk)
+            file.write(chunk)
+    return UploadedFile(name, path, size)
