@@ -148,9 +148,11 @@ def test_arrays_that_do_not_fit_are_refused(archive: Archive, change: dict[str, 
 
 
 @pytest.mark.parametrize("byte_codes", [2, 3, 5])
-def test_rare_codes_are_searched_exactly(monkeypatch: pytest.MonkeyPatch, byte_codes: int) -> None:
+@pytest.mark.parametrize("dearer", [0, 2])
+def test_rare_codes_are_searched_exactly(monkeypatch: pytest.MonkeyPatch, byte_codes: int, dearer: int) -> None:
     archive = make_archive(5, codes=9, grid=(3, 5))
     monkeypatch.setattr("diptych.search.codes.RARE_SHARE", 1.0)
+    monkeypatch.setattr("diptych.search.changes.DEARER", dearer)
     monkeypatch.setattr(index_module, "pack", lambda ids, codes: pack(ids, codes=codes, byte_codes=byte_codes))
     engine = SearchEngine(archive.index(), archive.tables)
     assert len(engine.index.codes["normal"].rare_slice)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diptych.search import Filter, SearchEngine, engine
+from diptych.search import Filter, SearchEngine, changes, engine
 from tests.search.oracle import Archive, make_archive, oracle
 
 properties = settings(
@@ -59,6 +59,7 @@ def test_search_equals_the_oracle(monkeypatch: pytest.MonkeyPatch, data: st.Data
     if not len(archive.volume_of_slice):
         return
     prune = data.draw(st.booleans())
+    monkeypatch.setattr(changes, "DEARER", data.draw(st.sampled_from([0, 2])))  # 0: listed though they do not pay
     monkeypatch.setattr(engine, "pruning_pays", lambda score, *_: prune and score.prunable)
     searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])))
     query = archive.query(data.draw(st.integers(0, len(archive.volume_of_slice) - 1)), **data.draw(options(archive)))

@@ -26,7 +26,7 @@ from diptych.tables import Tables
 __all__ = ["CACHE_FILE", "Catalogue", "open_catalogue"]
 
 CACHE_FILE = "search.arrays"
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raise it whenever `SearchIndex` or the columns below change."""
 
 COLUMNS = ("z_index", "position", "z_mm", "lesion_area")

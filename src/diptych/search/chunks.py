@@ -1,28 +1,27 @@
 """`Chunks`: which codes occur in runs of neighbouring slices, one byte per run and grid position.
 
-Knows ids and volumes' borders; nothing about queries.
+Knows ids and volumes' borders; nothing about queries. The runs' changes are listed in `changes.py`.
 
 No slice of a run can be nearer to a query than the sum, over positions, of the nearest code that occurs there anywhere
 in the run: an exact bound at the price of one row scan per run. What occurs at a position is written as one of 256
 symbols. The commonest sets of codes have symbols of their own; any other set is described by the groups of similar
-codes that it touches, which makes the bound a little lower and never wrong. Coarse runs are looked at first, fine
-ones where coarse ones survive.
+codes that it touches, which makes the bound a little lower and never wrong.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.compiling import compiled
-from diptych.search.codes import whole_words
+from diptych.search.changes import DEARER, Changes, list_changes
+from diptych.search.codes import Ids, whole_words
 from diptych.tables import DistanceTable
 
-__all__ = ["GROUPS", "LENGTHS", "Chunks", "Level", "group_codes", "mark_chunks"]
+__all__ = ["GROUPS", "LENGTH", "Chunks", "group_codes", "mark_chunks"]
 
 GROUPS = 6
 """Groups of codes per position; symbols below 2⁶ are the groups that occur, one bit each."""
@@ -36,7 +35,7 @@ LARGEST_SET = 4
 UNUSED = 255
 """Group of codes that no slice has at a position."""
 
-LENGTHS = {"coarse": 32, "fine": 8}
+LENGTH = 32
 """Slices per run."""
 
 CELLS_AT_ONCE = 8
@@ -44,10 +43,11 @@ NO_SET = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
-    """All runs of one length."""
+class Chunks:
+    """The G runs of one panel. They never cross volumes."""
 
-    name: str
+    groups: NDArray[np.uint8]
+    """`[P, K]`, group of each code at each position, or `UNUSED`."""
     symbols: NDArray[np.uint8]
     """`[G, P]`, filled up with zeros to whole 64-bit words."""
     sets: NDArray[np.uint16]
@@ -56,8 +56,17 @@ class Level:
     """First slice of each run, and N at the end."""
     volumes: NDArray[np.int32]
     """Volume of each run."""
-    children: NDArray[np.int64]
-    """First fine run in each coarse run, and their number at the end."""
+    change_rows: Ids
+    change_places: NDArray[np.uint16]
+    change_slots: NDArray[np.uint8]
+    change_firsts: NDArray[np.int64]
+    change_offsets: NDArray[np.int64]
+    """The runs' `Changes`."""
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What changes from slice to slice within the runs."""
+        return Changes(self.change_rows, self.change_places, self.change_slots, self.change_firsts, self.change_offsets)
 
     @cached_property
     def first_of_volume(self) -> NDArray[np.int64]:
@@ -65,43 +74,24 @@ class Level:
         last = int(self.volumes[-1]) if len(self.volumes) else -1
         return np.searchsorted(self.volumes, np.arange(last + 2)).astype(np.int64)
 
+    @property
+    def cost(self) -> float:
+        """What a slice costs a scan, in cells looked up."""
+        cells = len(self.groups)
+        return DEARER * len(self.change_places) / int(self.starts[-1]) if self.changes else cells
 
-@dataclass(frozen=True, eq=False)
-class Chunks:
-    """The runs of one panel. They never cross volumes."""
-
-    groups: NDArray[np.uint8]
-    """`[P, K]`, group of each code at each position, or `UNUSED`."""
-    coarse_symbols: NDArray[np.uint8]
-    coarse_sets: NDArray[np.uint16]
-    coarse_starts: NDArray[np.int32]
-    coarse_volumes: NDArray[np.int32]
-    fine_symbols: NDArray[np.uint8]
-    fine_sets: NDArray[np.uint16]
-    fine_starts: NDArray[np.int32]
-    fine_volumes: NDArray[np.int32]
-
-    @cached_property
-    def levels(self) -> dict[str, Level]:
-        """The two levels of runs, coarse first."""
-        children = np.searchsorted(self.fine_starts, self.coarse_starts).astype(np.int64)
-        return {
-            "coarse": Level(
-                "coarse", self.coarse_symbols, self.coarse_sets, self.coarse_starts, self.coarse_volumes, children
-            ),
-            "fine": Level(
-                "fine", self.fine_symbols, self.fine_sets, self.fine_starts, self.fine_volumes, np.empty(0, np.int64)
-            ),
-        }
+    def runs_between(
+        self, starts: NDArray[np.integer], stops: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """First run, and run after the last, of each range of slices; nothing where a range cuts a run."""
+        begins, ends = (np.searchsorted(self.starts, edges).astype(np.int64) for edges in (starts, stops))
+        whole = np.array_equal(self.starts[begins], starts) and np.array_equal(self.starts[ends], stops)
+        return (begins, ends) if whole else None
 
     @property
     def nbytes(self) -> int:
         """Bytes that grow with the archive."""
-        return sum(
-            int(getattr(self, field.name).nbytes)
-            for field in fields(self)
-            if field.name not in ("groups", "coarse_sets", "fine_sets")
-        )
+        return self.symbols.nbytes + self.starts.nbytes + self.volumes.nbytes + self.changes.nbytes
 
 
 def group_codes(ids: NDArray[np.integer], table: DistanceTable, *, rounds: int = 6) -> NDArray[np.uint8]:
@@ -129,16 +119,24 @@ def _medoid_groups(distances: NDArray[np.float64], weights: NDArray[np.float64],
     return np.asarray(np.argmin(distances[:, medoids], axis=1))
 
 
-def mark_chunks(ids: NDArray[np.integer], volume_starts: NDArray[np.int64], groups: NDArray[np.uint8]) -> Chunks:
-    """Cut each volume into runs and write down what occurs in them."""
-    parts: dict[str, NDArray[Any]] = {}
-    for name, length in LENGTHS.items():
-        starts = run_starts(volume_starts, length)
-        parts[f"{name}_symbols"], parts[f"{name}_sets"] = describe_runs(ids, starts, groups)
-        parts[f"{name}_starts"] = starts
-        volumes = np.searchsorted(volume_starts, starts[:-1], side="right") - 1
-        parts[f"{name}_volumes"] = volumes.astype(np.int32)
-    return Chunks(groups, **parts)
+def mark_chunks(
+    ids: NDArray[np.integer], volume_starts: NDArray[np.int64], groups: NDArray[np.uint8], packed: Ids
+) -> Chunks:
+    """Cut each volume into runs and write down what occurs in them, and what changes."""
+    starts = run_starts(volume_starts, LENGTH)
+    volumes = np.searchsorted(volume_starts, starts[:-1], side="right") - 1
+    changes = list_changes(packed, ids.shape[1], starts)
+    return Chunks(
+        groups,
+        *describe_runs(ids, starts, groups),
+        starts,
+        volumes.astype(np.int32),
+        changes.rows,
+        changes.places,
+        changes.slots,
+        changes.firsts,
+        changes.offsets,
+    )
 
 
 def run_starts(volume_starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:

@@ -34,7 +34,7 @@ class SearchIndex:
     codes: Mapping[str, PanelCodes]
     """Packed ids by panel."""
     chunks: Mapping[str, Chunks]
-    """What the pruned scan knows of runs of neighbouring slices, by panel."""
+    """What is known of runs of neighbouring slices, by panel."""
     volume_starts: NDArray[np.int64]
     """First slice of each volume, and N at the end, `[V + 1]`."""
     patient_of_volume: NDArray[np.int64]
@@ -74,7 +74,7 @@ class SearchIndex:
         for panel, ids in panels.items():
             table = next(iter(tables.panel(panel).values()))
             codes[panel] = pack(ids, codes=table.codes)
-            chunks[panel] = mark_chunks(ids, starts, group_codes(ids, table))
+            chunks[panel] = mark_chunks(ids, starts, group_codes(ids, table), codes[panel].packed)
         return cls(grid, codes, chunks, starts, patients, np.asarray(lesion_free, dtype=np.bool_))
 
     def volume_of(self, slices: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.search import kernels
+from diptych.search.change_kernels import change_minima, change_sums
 from diptych.search.chunks import GROUPS, Chunks
 from diptych.search.codes import PanelCodes
 from diptych.search.kernels import BYTE_STRIDE, HUGE
@@ -64,10 +65,14 @@ class LookUp:
         """Row sums of all slices in the ranges, one range after the other."""
         out = np.empty(int((stops - starts).sum()), dtype=np.int32)
         ends = np.cumsum(stops - starts)
+        runs = self._runs(starts, stops)
 
         def work(share: slice) -> None:
-            first = int(ends[share.start - 1]) if share.start else 0
-            kernels.range_sums(*self._packed, starts[share], stops[share], *self._rare, out[first:])
+            mine = out[int(ends[share.start - 1]) if share.start else 0 :]
+            if runs is None:
+                kernels.range_sums(*self._packed, starts[share], stops[share], *self._rare, mine)
+            else:
+                change_sums(*self._changes, runs[0][share], runs[1][share], *self._rare, mine)
 
         pool.run(work, stops - starts)
         return out
@@ -75,20 +80,25 @@ class LookUp:
     def minima(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
         """The smallest row sum of each range."""
         out = np.empty(len(starts), dtype=np.int32)
+        runs = self._runs(starts, stops)
 
         def work(share: slice) -> None:
-            kernels.range_minima(*self._packed, starts[share], stops[share], *self._rare, out[share])
+            if runs is None:
+                kernels.range_minima(*self._packed, starts[share], stops[share], *self._rare, out[share])
+            else:
+                change_minima(*self._changes, runs[0][share], runs[1][share], *self._rare, out[share])
 
         pool.run(work, stops - starts)
         return out
 
-    def bounds(self, level: str, runs: Ints, pool: Pool) -> Sums:
+    def _runs(self, starts: Ints, stops: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The ranges in runs, where their changes can be scanned."""
+        return self.chunks.runs_between(starts, stops) if self.chunks.changes else None
+
+    def bounds(self, runs: Ints, pool: Pool) -> Sums:
         """For each run of slices, ascending, a sum that none of its slices undercuts."""
-        runs_of, groups = self.chunks.levels[level], self.chunks.groups
-        words = runs_of.symbols.view(np.uint64)
-        table, stride = flat_table(
-            kernels.symbol_entries(self.entries, groups, GROUPS, runs_of.sets), runs_of.symbols.shape[1]
-        )
+        words = self.chunks.symbols.view(np.uint64)
+        table, stride = self._symbol_table
         out = np.empty(len(runs), dtype=np.int32)
         first = np.flatnonzero(np.diff(runs, prepend=-2) != 1)  # neighbouring runs are scanned in one go
         lengths = np.diff(first, append=len(runs))
@@ -124,6 +134,28 @@ class LookUp:
     def excess(self) -> NDArray[np.int32]:
         """What a rare code costs beyond the cheapest rare one, `[P, K]`."""
         return self.entries - self.cheapest_rare[:, None]
+
+    @cached_property
+    def _symbol_table(self) -> tuple[Sums, int]:
+        entries = kernels.symbol_entries(self.entries, self.chunks.groups, GROUPS, self.chunks.sets)
+        return flat_table(entries, self.chunks.symbols.shape[1])
+
+    @cached_property
+    def _changes(self) -> tuple[NDArray[np.uint64], int, Sums, Ints, Ints, Ints, Ints, Sums]:
+        changes = self.chunks.changes
+        words = changes.rows.view(np.uint64)
+        table, entries = self._packed[2], changes.flat_table(self.places)
+        starts = self.chunks.starts
+        return (
+            words.reshape(-1),
+            words.shape[1],
+            table,
+            changes.places,
+            changes.slots,
+            changes.firsts,
+            starts,
+            entries,
+        )
 
     @cached_property
     def _packed(self) -> tuple[NDArray[np.uint64], int, Sums, int]:

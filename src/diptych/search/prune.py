@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.chunks import LENGTHS, Level
+from diptych.search.chunks import LENGTH, Chunks
 from diptych.search.lookup import Pool
 from diptych.search.scan import Selection, rank
 from diptych.search.score import Keys, Score, expand
@@ -30,48 +30,34 @@ SAMPLED = 16
 SEEDS = 40
 """Runs, per match wanted, that are looked at to find a limit."""
 
-LATER = 0.75
-"""What a coarse run that survives costs, in runs scanned plainly: its four fine runs, and half of its slices."""
+WORTH_WHILE = 0.9
+"""Pruning is chosen where it is thought to cost less than this part of a plain scan."""
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Some runs of one level, ascending."""
+    """Some runs of slices, ascending."""
 
-    level: Level
+    chunks: Chunks
     chosen: NDArray[np.int64]
     volumes: Ints
     """Volume of each chosen run."""
 
     @classmethod
-    def of_volumes(cls, level: Level, volumes: NDArray[np.int64]) -> Runs:
+    def of_volumes(cls, chunks: Chunks, volumes: NDArray[np.int64]) -> Runs:
         """All runs of some volumes, none of which is empty."""
-        chosen = expand(level.first_of_volume[volumes], level.first_of_volume[volumes + 1])
-        return cls(level, chosen, level.volumes[chosen])
-
-    def finer(self, level: Level) -> Runs:
-        """The fine runs within coarse ones."""
-        chosen = expand(self.level.children[self.chosen], self.level.children[self.chosen + 1])
-        return Runs(level, chosen, level.volumes[chosen])
+        chosen = expand(chunks.first_of_volume[volumes], chunks.first_of_volume[volumes + 1])
+        return cls(chunks, chosen, chunks.volumes[chosen])
 
     def keep(self, kept: NDArray[np.bool_] | Ints) -> Runs:
-        return Runs(self.level, self.chosen[kept], self.volumes[kept])
-
-    @property
-    def ranges(self) -> tuple[Ints, Ints]:
-        """First slice, and slice after the last, of each chosen run."""
-        return self.level.starts[self.chosen], self.level.starts[self.chosen + 1]
+        return Runs(self.chunks, self.chosen[kept], self.volumes[kept])
 
     def best(self, score: Score, selection: Selection, pool: Pool) -> tuple[NDArray[np.int64], Keys]:
         """The volumes that the runs lie in, ascending, and the smallest key in each one's runs."""
-        starts, stops = self.ranges
-        new_volume = np.diff(self.volumes, prepend=-1) != 0
-        first = np.flatnonzero(new_volume | (starts != np.append(-1, stops[:-1])))
-        merged = starts[first], np.append(stops[first[1:] - 1], stops[-1:])
-        keys = score.minima(*merged, pool, selection.slices)
-        volumes = self.volumes[first]
-        place = np.flatnonzero(np.diff(volumes, prepend=-1))
-        return volumes[place].astype(np.int64), np.minimum.reduceat(keys, place) if len(place) else keys
+        starts, stops = self.chunks.starts[self.chosen], self.chunks.starts[self.chosen + 1]
+        keys = score.minima(starts, stops, pool, selection.slices)
+        place = np.flatnonzero(np.diff(self.volumes, prepend=-1))
+        return self.volumes[place].astype(np.int64), np.minimum.reduceat(keys, place) if len(place) else keys
 
 
 @dataclass(frozen=True)
@@ -87,22 +73,19 @@ class Limit:
 
 def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
     """The best key of each volume that can be among the matches, `[V]`; of others, nothing."""
-    levels = score.terms[0].look_up.chunks.levels
-    runs = Runs.of_volumes(levels["coarse"], selection.volumes)
-    runs, limit = prune(score, runs, Limit(score.nothing, len(selection.starts)), selection, pool)
-    runs, _ = prune(score, runs.finer(levels["fine"]), limit, selection, pool)
+    runs = Runs.of_volumes(score.terms[0].look_up.chunks, selection.volumes)
+    survivors = prune(score, runs, selection, pool)
     best = np.full(len(selection.starts), score.nothing)
-    volumes, keys = runs.best(score, selection, pool)
+    volumes, keys = survivors.best(score, selection, pool)
     best[volumes] = keys
     return best
 
 
-def prune(score: Score, runs: Runs, limit: Limit, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:
-    """The runs that may hold a match, and the limit that told."""
-    bounds = score.bounds(runs.level.name, runs.chosen, pool)
-    found = find_limit(score, runs, bounds, selection, pool)
-    limit = min(limit, found, key=lambda one: (one.key, one.volume))
-    return runs.keep(limit.admits(bounds, runs.volumes)), limit
+def prune(score: Score, runs: Runs, selection: Selection, pool: Pool) -> Runs:
+    """The runs that may hold a match."""
+    bounds = score.bounds(runs.chosen, pool)
+    limit = find_limit(score, runs, bounds, selection, pool)
+    return runs.keep(limit.admits(bounds, runs.volumes))
 
 
 def find_limit(score: Score, runs: Runs, bounds: Keys, selection: Selection, pool: Pool) -> Limit:
@@ -127,13 +110,13 @@ def _smallest(values: Keys, count: int) -> NDArray[np.intp]:
 
 
 def pruning_pays(score: Score, selection: Selection, pool: Pool) -> bool:
-    """Whether so few coarse runs survive in a sample that the pruned scan will be the quicker one."""
+    """Whether so few runs survive in a sample that the pruned scan will be the quicker one."""
     slices = int((selection.stops - selection.starts)[selection.volumes].sum())
     if slices < SMALLEST or not score.prunable:
         return False
     sampled = selection.volumes[:: min(SAMPLED, max(1, len(selection.volumes) // 8))]
     sample = replace(selection, volumes=sampled, top=max(1, selection.top // SAMPLED))
-    runs = Runs.of_volumes(score.terms[0].look_up.chunks.levels["coarse"], sampled)
-    kept, _ = prune(score, runs, Limit(score.nothing, len(selection.starts)), sample, pool)
-    share = len(kept.chosen) / len(runs.chosen)
-    return 1 / LENGTHS["coarse"] + LATER * share < 0.9
+    chunks = score.terms[0].look_up.chunks
+    runs = Runs.of_volumes(chunks, sampled)
+    share = len(prune(score, runs, sample, pool).chosen) / len(runs.chosen)
+    return len(chunks.groups) / LENGTH + share * chunks.cost < WORTH_WHILE * chunks.cost

@@ -27,14 +27,14 @@ class SliceNorms:
 
     def __init__(self, values: NDArray[np.int32]) -> None:
         self.values = values
-        self._extremes: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+        self._extremes: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
-    def extremes(self, level: str, starts: Ints) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def extremes(self, starts: Ints) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The shortest and longest slice of each run."""
-        if level not in self._extremes:
+        if self._extremes is None:
             shortest = np.minimum.reduceat(self.values, starts[:-1])
-            self._extremes[level] = shortest, np.maximum.reduceat(self.values, starts[:-1])
-        return self._extremes[level]
+            self._extremes = shortest, np.maximum.reduceat(self.values, starts[:-1])
+        return self._extremes
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +83,13 @@ class Term:
         negated = self.look_up.sums(starts, stops, pool)
         return cosine(-negated, self.norms.query, self.norms.of(starts, stops, pool))
 
-    def largest_cosines(self, level: str, runs: Ints, pool: Pool) -> NDArray[np.float64]:
+    def largest_cosines(self, runs: Ints, pool: Pool) -> NDArray[np.float64]:
         """For each run of slices a cosine that none of its slices exceeds."""
         assert self.norms is not None
         assert self.norms.everywhere is not None
-        negated = self.look_up.bounds(level, runs, pool)
-        starts = self.look_up.chunks.levels[level].starts
-        shortest, longest = (norms[runs] for norms in self.norms.everywhere.extremes(level, starts))
+        negated = self.look_up.bounds(runs, pool)
+        starts = self.look_up.chunks.starts
+        shortest, longest = (norms[runs] for norms in self.norms.everywhere.extremes(starts))
         largest = cosine(-negated, self.norms.query, np.where(negated < 0, shortest, longest))
         return np.where(shortest == 0, 1.0, largest)
 
@@ -135,19 +135,19 @@ class Score:
         lengths = stops - starts
         return np.minimum.reduceat(keys, np.cumsum(lengths) - lengths) if len(lengths) else keys
 
-    def bounds(self, level: str, runs: Ints, pool: Pool) -> Keys:
+    def bounds(self, runs: Ints, pool: Pool) -> Keys:
         """For each run of slices a key that none of its slices undercuts."""
         first = self.terms[0]
         if self.plain:
-            return first.look_up.bounds(level, runs, pool)
+            return first.look_up.bounds(runs, pool)
         total = np.zeros(len(runs))
         for term in self.terms:
             if term.norms is None:
-                total += term.factor * term.table.distance(term.look_up.bounds(level, runs, pool))
+                total += term.factor * term.table.distance(term.look_up.bounds(runs, pool))
             elif len(self.terms) == 1:
-                total -= term.largest_cosines(level, runs, pool)
+                total -= term.largest_cosines(runs, pool)
             else:
-                total += term.factor * np.arccos(term.largest_cosines(level, runs, pool))
+                total += term.factor * np.arccos(term.largest_cosines(runs, pool))
         return total - 1e-9 * (1 + np.abs(total))  # room for rounding: a bound may be low, never high
 
 
