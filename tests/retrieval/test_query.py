@@ -17,6 +17,7 @@ from diptych.retrieval import Archive, EncodedSlice, Question, compose, region_o
 from diptych.retrieval.archive import read_one
 from diptych.retrieval.questions import slice_query
 from diptych.search import Query
+from diptych.tables import Tables
 from tests.archive.patients import write_patient
 from tests.retrieval.making import tiny_network
 
@@ -195,3 +196,12 @@ def test_unknown_volumes_slices_and_folders_are_named(archive: Archive, tmp_path
 def test_another_model_is_refused(archive: Archive) -> None:
     with pytest.raises(ArchiveMismatchError):
         Archive.open(archive.store.path, model=tiny_network(seed=1))
+
+
+def test_learned_tables_are_the_default_where_the_model_has_them(archive: Archive) -> None:
+    assert archive.settled(Question()).metric == "euclidean"
+    tables = [{**panel, "learned": panel["euclidean"]} for panel in (archive.tables.normal, archive.tables.abnormal)]
+    learned = replace(archive, tables=Tables(*tables))
+    assert learned.settled(Question()).metric == "learned"
+    assert learned.settled(Question(combine="paper")).metric == "euclidean"
+    assert learned.settled(Question(metric="angular")).metric == "angular"

@@ -87,10 +87,10 @@ def _write_report(archive: Archive, path: Path) -> Path:
         f"<p>The query is {html.escape(subject.name)}, the slice with this patient's largest predicted lesion.</p>"
     ]
     for by, meaning in QUESTIONS:
-        answer = archive.query(subject, Question(by=by, metric="learned", top=5))
+        answer = archive.query(subject, Question(by=by, top=5))
         print(f"by {by}: " + ", ".join(match.volume.volume_key for match in answer.matches))
         parts.append(f"<h2>{meaning}</h2>{_inline(archive.figure(answer), meaning)}")
-    healthy = archive.comparators(subject, Question(metric="learned", top=5))
+    healthy = archive.comparators(subject, Question(top=5))
     title = "Comparators: this level in others, where no lesion is"
     parts.append(f"<h2>{title}</h2>{_inline(archive.figure(healthy), title)}")
     path.write_text(_page("\n".join(parts)), encoding="utf-8")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.errors import ArchiveError, InputError, UsageError
+from diptych.cli.search_output import check_figure, finish, show_slices, show_volumes
+from diptych.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from diptych.retrieval import Answer, Archive, EncodedSlice, Question
-    from diptych.retrieval.trust import Trust
-    from diptych.retrieval.volumes import VolumeMatch
 
 __all__ = ["Find", "search"]
-
-NOTICE = "Research use only, not a medical device."
 
 
 class Find(StrEnum):
@@ -79,8 +75,12 @@ def search(
     by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
     weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
     metric: Annotated[
-        str, typer.Option(help="euclidean, angular, hamming, overlap, or learned where the model has it.")
-    ] = "euclidean",
+        str | None,
+        typer.Option(
+            help="euclidean, angular, hamming, overlap, or learned where the model has it.",
+            show_default="learned where the model has it, else euclidean",
+        ),
+    ] = None,
     rerank: Annotated[
         int | None,
         typer.Option(
@@ -89,7 +89,10 @@ def search(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="paper adds raw distances in a search by both; default makes them comparable.")
+        Preset,
+        typer.Option(
+            help="paper takes Euclidean distances and adds them raw in a search by both; default makes them comparable."
+        ),
     ] = Preset.DEFAULT,
     top: Annotated[int, typer.Option(help="How many matches to return at most.")] = 10,
     where: Annotated[
@@ -150,7 +153,7 @@ def search(
     """
     from diptych.retrieval import Archive, Question
 
-    _check_figure(figure, find)
+    check_figure(figure, of_volumes=find is Find.VOLUMES)
     opened = Archive.open(archive, model=model)
     question = Question(
         by=by.value,
@@ -169,18 +172,20 @@ def search(
     if sketch is not None:
         if lesion_of is not None or find is not Find.SLICES:
             raise UsageError("--sketch: the painted lesion finds slices; leave --lesion-of and --find out")
-        _show_slices(opened, _ask_sketch(opened, sketch, query, slice_number, question), figure, json_output)
+        show_slices(opened, _ask_sketch(opened, sketch, query, slice_number, question), figure, json_output)
     elif query is None:
         raise UsageError("QUERY: name a patient's folder or an archived volume, or paint a lesion and give --sketch")
     elif find is Find.VOLUMES:
-        _search_volumes(opened, query, question, json_output)
+        question = opened.settled(question)
+        record = opened.whole(Path(query)) if Path(query).is_dir() else opened.store.record(query)
+        show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)
     else:
         subject = _subject(opened, query, slice_number)
         if lesion_of is not None:
             subject = _with_lesion(opened, subject, lesion_of)
         ask = opened.comparators if find is Find.COMPARATORS else opened.query
-        _show_slices(opened, ask(subject, question), figure, json_output)
-    _finish(opened.problems)
+        show_slices(opened, ask(subject, question), figure, json_output)
+    finish(opened.problems)
 
 
 def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:
@@ -240,107 +245,3 @@ def _read_mask(path: Path) -> NDArray[np.uint8]:
         raise InputError(
             f"{path}: cannot be read as a PNG ({error}); draw the mask on a picture of the slice"
         ) from None
-
-
-def _check_figure(figure: Path | None, find: Find) -> None:
-    if figure is not None and figure.suffix.lower() != ".png":
-        raise UsageError(f"--figure {figure}: pictures are written as PNG; give a name that ends in .png")
-    if figure is not None and find is Find.VOLUMES:
-        raise UsageError("--figure shows slices; leave it out with --find volumes")
-
-
-def _show_slices(archive: Archive, answer: Answer, figure: Path | None, json_output: bool) -> None:
-    from diptych.cli.console import print_json
-
-    trust = archive.trust(answer.subject)
-    if json_output:
-        print_json(_report(archive, answer, trust))
-    else:
-        _print_slices(answer, trust)
-    if figure is not None:
-        try:
-            archive.figure(answer).save(figure, optimize=True)
-        except OSError as error:
-            raise InputError(f"{figure}: cannot be written ({error.strerror or error}); choose another place") from None
-        if not json_output:
-            print(f"drawn to {figure}")
-
-
-def _report(archive: Archive, answer: Answer, trust: Trust) -> dict[str, Any]:
-    subject, question = answer.subject, answer.question
-    asked = {name: value for name, value in vars(question).items() if name != "region"}
-    return {
-        "notice": NOTICE,
-        "archive": str(archive.store.path),
-        "version": answer.version,
-        "query": {
-            "name": subject.name,
-            "slice": subject.z_index,
-            "position": subject.position,
-            "normal_ids": subject.normal_ids.tolist(),
-            "abnormal_ids": subject.abnormal_ids.tolist(),
-        },
-        "question": {**asked, "region": None if question.region is None else question.region.tolist()},
-        "trust": trust.to_json(),
-        "matches": [match.to_json() for match in answer.matches],
-        "problems": list(archive.problems),
-    }
-
-
-def _print_slices(answer: Answer, trust: Trust) -> None:
-    question = answer.question
-    print(f"{answer.subject.name}, by {question.by} ({question.metric})")
-    for place, match in enumerate(answer.matches, start=1):
-        panels = [f"{panel.distance:.4g}" if panel else "-" for panel in (match.normal, match.abnormal)]
-        print(
-            f"{place:3}  {match.volume.volume_key}  slice {match.z_index}  distance {match.distance:.4g}  "
-            f"(normal {panels[0]}, abnormal {panels[1]}){_placed(match.placed)}"
-        )
-    if not answer.matches:
-        print("no match: nothing in the archive fulfils the conditions")
-    for warning in trust.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-
-
-def _placed(placed: Any) -> str:
-    if placed is None:
-        return ""
-    side = "mirrored, " if placed.mirrored else ""
-    return f"  {side}moved {placed.rows:+d} rows, {placed.columns:+d} columns"
-
-
-def _search_volumes(archive: Archive, name: str, question: Question, json_output: bool) -> None:
-    from diptych.cli.console import print_json
-
-    record = archive.whole(Path(name)) if Path(name).is_dir() else archive.store.record(name)
-    matches = archive.similar_volumes(record, question)
-    if json_output:
-        print_json(
-            {
-                "notice": NOTICE,
-                "archive": str(archive.store.path),
-                "version": archive.catalogue.version,
-                "query": {"name": record.info.volume_key, "slices": record.slice_count},
-                "matches": [match.to_json() for match in matches],
-                "problems": list(archive.problems),
-            }
-        )
-    else:
-        _print_volumes(record.info.volume_key, question, matches)
-
-
-def _print_volumes(name: str, question: Question, matches: tuple[VolumeMatch, ...]) -> None:
-    print(f"{name}, all slices, by {question.by} ({question.metric})")
-    for place, match in enumerate(matches, start=1):
-        print(
-            f"{place:3}  {match.volume.volume_key}  distance {match.distance:.4g}  "
-            f"(normal {match.normal:.4g}, abnormal {match.abnormal:.4g})"
-        )
-
-
-def _finish(problems: tuple[str, ...]) -> None:
-    """Show what is damaged and leave with the exit code of a damaged archive."""
-    for problem in problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    if problems:
-        raise ArchiveError(f"{len(problems)} problems; damaged volumes were left out of this answer")

@@ -36,6 +36,7 @@ from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
 from diptych.retrieval.figure import draw_answer
 from diptych.retrieval.histogram import HistogramSearch
+from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.learned import load_learned_tables
 from diptych.retrieval.metrics import model_tables
 from diptych.retrieval.overlap import METRIC as OVERLAP
@@ -151,6 +152,7 @@ class Archive:
 
     def query(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
         """The slices that are most like this one: the best of each patient, nearest first."""
+        question = self.settled(question)
         if question.anywhere in (None, "histogram"):
             query = slice_query(question, subject, self.catalogue, region=self._region(subject, question))
             matches = named_matches(self._search(query, question), self.catalogue)
@@ -163,6 +165,17 @@ class Archive:
             )
             matches = named_matches([match for match, _ in placed], self.catalogue, [where for _, where in placed])
         return Answer(subject, question, matches, self.catalogue.version)
+
+    def settled(self, question: Question) -> Question:
+        """The question with its metric, where it leaves that open."""
+        if question.metric is not None:
+            return question
+        return replace(question, metric="euclidean" if question.combine == "paper" else self.default_metric)
+
+    @property
+    def default_metric(self) -> str:
+        """What finds best without decoding anything: the model's learned tables where it has them."""
+        return LEARNED if LEARNED in self.tables.normal and LEARNED in self.tables.abnormal else "euclidean"
 
     def mirrored(self, subject: EncodedSlice) -> EncodedSlice:
         """The slice with left and right exchanged, encoded anew: from its pixels, or from what its codes decode to."""
@@ -188,6 +201,7 @@ class Archive:
         """The volumes most like a whole volume, over all aligned slices; see `whole` and `store.record`."""
         if question.anywhere is not None or question.inside_lesion:
             raise UsageError("whole volumes are compared in place: leave anywhere and inside_lesion out")
+        question = self.settled(question)
         query = volume_query(question, {record.info.patient_key}, self.catalogue)
         return tuple(self.volume_search.search(record.normal_ids, record.abnormal_ids, query))
 

@@ -34,9 +34,10 @@ class Question:
     """Share of the normal panel in a search by both, 0 to 1."""
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
-    metric: str = "euclidean"
+    metric: str | None = None
     """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, or overlap
-    between the labels that codes decode to."""
+    between the labels that codes decode to; None is learned where the model has it, else (and with the paper's way to
+    combine) euclidean."""
     rerank: int | None = None
     """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None
@@ -75,7 +76,7 @@ def volume_query(question: Question, own: Collection[str], catalogue: Catalogue)
         by=question.by,
         weight=question.weight,
         combine=question.combine,
-        metric=question.metric,
+        metric=question.metric or "euclidean",  # an archive settles this first; every model has it
         region=question.region,
         top=question.top,
         group=question.group,
