@@ -1,0 +1,181 @@
+/** What the server says and is told: the JSON of /api/v1 as types. Knows nothing about the page. */
+
+export const CHANNELS = ["t1", "t1gd", "t2", "flair"] as const;
+export type Channel = (typeof CHANNELS)[number];
+export const CHANNEL_TITLES: Record<Channel, string> = { t1: "T1", t1gd: "T1Gd", t2: "T2", flair: "FLAIR" };
+
+/** What is shown black and white. */
+export type Range = readonly [low: number, high: number];
+
+export interface LabelClass {
+  id: number;
+  name: string;
+  colour: string;
+}
+
+/** A distance; one that is not ready is still being prepared. */
+export interface Metric {
+  name: string;
+  ready: boolean;
+}
+
+export interface ArchiveInfo {
+  name: string;
+  model: {
+    fingerprint: string;
+    image_size: [height: number, width: number];
+    grid: [rows: number, columns: number];
+    can_sketch: boolean;
+  };
+  patients: number;
+  volumes: number;
+  slices: number;
+  metrics: Metric[];
+  default_metric: string;
+  lesion_classes: LabelClass[];
+  sources: string[];
+  tags: string[];
+  problems: string[];
+}
+
+/** How pixels of a slice lie in the patient: (column, row, z index) to RAS+ millimetres. */
+export interface Geometry {
+  slice_affine: number[][];
+  image_size: [height: number, width: number];
+  field_mm: [height: number, width: number];
+}
+
+export interface VolumeSummary {
+  volume_key: string;
+  patient_key: string;
+  slices: number;
+  representative_z: number;
+  largest_lesion_mm2: number | null;
+  lesion_source: "labels" | "predicted" | "unknown";
+  sex: string | null;
+  age: number | null;
+  source: string | null;
+  tags: string[];
+  has_pixels: boolean;
+  thumbnail_url: string | null;
+}
+
+export interface Volume extends VolumeSummary {
+  z_indices: number[];
+  positions: number[];
+  z_mm: number[];
+  lesion_area: (number | null)[];
+  geometry: Geometry;
+  channel_urls: Partial<Record<Channel, string>>;
+  label_urls: Partial<Record<"lesion" | "anatomy", string>>;
+  export_urls: Partial<Record<"mask" | `twin-${Channel}`, string>>;
+  /** Signal that is usually shown black and white. */
+  windows: Partial<Record<Channel, Range>>;
+  warnings: string[];
+}
+
+export interface VolumeList {
+  total: number;
+  items: VolumeSummary[];
+}
+
+export type Subject =
+  | { volume: string; z: number }
+  | { upload: string; z: number }
+  | { compose: { normal: Subject; abnormal: Subject } }
+  | { sketch: { base: Subject; labels: string; use_base_anatomy: boolean } };
+
+export interface Trust {
+  level: string;
+  warnings: string[];
+}
+
+/** Addresses of pictures of a slice; null where there is no such picture. */
+export interface Pictures {
+  image: string | null;
+  label: string | null;
+  reconstruction: string;
+  twin: string;
+  mask: string;
+  difference: string;
+}
+
+export interface SubjectView {
+  name: string;
+  z: number | null;
+  position: number | null;
+  pictures: Pictures;
+  areas_mm2: Record<string, number>;
+  trust: Trust;
+}
+
+export type By = "normal" | "abnormal" | "both";
+export type Anywhere = "shifted" | "mirrored" | "both" | "histogram";
+
+export interface SearchBody {
+  subject: Subject;
+  by: By;
+  weight: number;
+  metric: string;
+  top: number;
+  filter: { text?: string; source?: string; tags?: string[]; lesion_free?: boolean };
+  region?: { cells: [row: number, column: number][] };
+  inside_lesion: boolean;
+  anywhere: Anywhere | null;
+  include_own: boolean;
+}
+
+/** By cell: 1 where nothing is added to the distance, 0 where most is added in this answer. */
+export type CellGrid = number[][];
+
+export interface Match {
+  rank: number;
+  volume_key: string;
+  patient_key: string;
+  z: number;
+  position: number;
+  z_mm: number;
+  lesion_area_mm2: number | null;
+  sex: string | null;
+  age: number | null;
+  source: string | null;
+  distance: number;
+  normal_part: number;
+  abnormal_part: number;
+  agreement: Partial<Record<"normal" | "abnormal", CellGrid>>;
+  image_url: string | null;
+  mask_url: string;
+  twin_url: string;
+  shift: { rows: number; columns: number; mirrored: boolean } | null;
+}
+
+export interface Answer {
+  took_ms: number;
+  metric: string;
+  matches: Match[];
+  problems: string[];
+}
+
+/** What an uploaded file can be. */
+export type FileRole = Channel | "lesion" | "anatomy";
+
+export interface Upload {
+  id: string;
+  state: "needs_channels" | "queued" | "running" | "ready" | "failed";
+  job: string | null;
+  files: { name: string; bytes: number; channel: FileRole | null }[];
+  missing: string[];
+  patient_key: string;
+  error: string | null;
+  volume: Volume | null;
+}
+
+export interface Job {
+  state: "queued" | "running" | "done" | "failed";
+  done: number;
+  total: number;
+  message: string;
+  error: string | null;
+}
+
+export type ExportFormat = "figure" | "csv" | "json";

@@ -1,0 +1,133 @@
+/** Asking differently: about the slice, a region, a sketch or a composition; in place, shifted or mirrored. */
+
+import { askWith, setAsk, useView } from "../state/actions";
+import { useData } from "../state/data";
+import { useStore } from "../state/store";
+import type { Anywhere } from "../api/types";
+import type { AskMode, SliceRef } from "../state/view";
+import { Segmented, Select, Slider, Toggle } from "../shell/controls";
+import { brush, BRUSH_MM } from "./sketch";
+
+const MODES: [AskMode, string, string][] = [
+  ["slice", "This slice", "Search by the whole slice (S)"],
+  ["region", "Region", "Compare only a part of it (R)"],
+  ["sketch", "Sketch", "Paint a lesion on the healthy twin (K)"],
+  ["compose", "Compose", "The anatomy of one patient with the lesion of another (C)"],
+];
+
+const PLACES: [string, string][] = [
+  ["", "in place"],
+  ["shifted", "anywhere (shifted)"],
+  ["mirrored", "mirrored"],
+  ["both", "shifted or mirrored"],
+  ["histogram", "anywhere (any shape)"],
+];
+
+export function AskBar() {
+  const reading = useView((view) => view.reading);
+  const mode = useView((view) => view.ask.mode);
+  const anywhere = useView((view) => view.question.anywhere);
+  const inside = useView((view) => view.question.insideLesion);
+  if (!reading) return <div class="bar" />;
+  return (
+    <div class="bar ask">
+      <span class="bar-label">Ask about</span>
+      <Segmented label="Ask about" choices={MODES} value={mode} onChange={(next) => setAsk({ mode: next })} />
+      {mode === "region" && <RegionControls />}
+      {mode === "sketch" && <SketchControls />}
+      {mode === "compose" && <ComposeControls />}
+      <span class="spring" />
+      <Toggle
+        label="Inside the lesion"
+        on={inside}
+        hint="Compare only where the lesion is predicted (I)"
+        onChange={(on) => askWith({ insideLesion: on })}
+      />
+      <Select
+        label="Find the lesion"
+        value={anywhere ?? ""}
+        choices={PLACES}
+        onChange={(value) => askWith({ anywhere: (value || null) as Anywhere | null })}
+      />
+    </div>
+  );
+}
+
+function RegionControls() {
+  const count = useView((view) => view.ask.region.length);
+  return (
+    <>
+      <span class="hint">{count ? `${count} cells compared` : "Drag over the patient"}</span>
+      <button type="button" class="quiet" disabled={!count} onClick={() => setAsk({ region: [] })}>
+        Clear
+      </button>
+    </>
+  );
+}
+
+function SketchControls() {
+  const classes = useData((now) => now.archive?.lesion_classes) ?? [];
+  const strokes = useView((view) => view.ask.strokes.length);
+  const { label, radius_mm } = useStore(brush, (now) => now);
+  const brushes: [string, string][] = [
+    ...classes.map(({ id, name }): [string, string] => [String(id), name]),
+    ["0", "Erase"],
+  ];
+  return (
+    <>
+      <Segmented
+        label="Brush"
+        choices={brushes}
+        value={String(label)}
+        onChange={(value) => brush.update((now) => ({ ...now, label: Number(value) }))}
+      />
+      <Slider
+        label={`Brush size, ${radius_mm} mm`}
+        value={radius_mm}
+        min={BRUSH_MM.least}
+        max={BRUSH_MM.most}
+        step={1}
+        onChange={(value) => brush.update((now) => ({ ...now, radius_mm: value }))}
+      />
+      <button type="button" class="quiet" disabled={!strokes} onClick={() => setAsk({ strokes: [] })}>
+        Clear
+      </button>
+    </>
+  );
+}
+
+function ComposeControls() {
+  const { anatomyOf, lesionOf } = useView((view) => view.ask);
+  return (
+    <>
+      <ComposeSlot label="Anatomy" slice={anatomyOf} onUse={(slice) => setAsk({ anatomyOf: slice })} />
+      <ComposeSlot label="Lesion" slice={lesionOf} onUse={(slice) => setAsk({ lesionOf: slice })} />
+    </>
+  );
+}
+
+function ComposeSlot({
+  label,
+  slice,
+  onUse,
+}: {
+  label: string;
+  slice: SliceRef | null;
+  onUse: (slice: SliceRef | null) => void;
+}) {
+  const reading = useView((view) => view.reading);
+  const name = slice ? `${slice.kind === "volume" ? slice.key : "your patient"}, slice ${slice.z}` : "none yet";
+  return (
+    <span class="slot">
+      <span class="slot-label">{label}:</span> <b>{name}</b>
+      <button
+        type="button"
+        class="quiet"
+        onClick={() => onUse(reading)}
+        title={`Take the ${label.toLowerCase()} of the slice in the list's patient`}
+      >
+        Use current slice
+      </button>
+    </span>
+  );
+}

@@ -1,0 +1,201 @@
+/** Two patients side by side, over one another with a swipe, or blinking; they scroll by the same millimetres. */
+
+import { useEffect, useState } from "preact/hooks";
+import { CHANNEL_TITLES, type Match } from "../api/types";
+import { closeCompare, open, set, setAsk, setCompare, useView } from "../state/actions";
+import { data, LANES, useData, volumeOf, type Data } from "../state/data";
+import type { Compare, SliceRef, View } from "../state/view";
+import { ChannelStrip } from "../reading/channel-strip";
+import { Pane } from "../reading/pane";
+import { SliceRail } from "../reading/slice-rail";
+import { planeFor, sliceSource } from "../reading/sources";
+import { Clipped, SwipeHandle } from "../reading/twin-pane";
+import { Segmented, Slider } from "../shell/controls";
+import { PatientLayers } from "./layers";
+import { partnerOf } from "./synchrony";
+
+const BLINK_MS = 700;
+
+export function CompareView({ reading, compare }: { reading: SliceRef; compare: Compare }) {
+  const volumes = useData((now) => now.volumes);
+  const now = data.get();
+  const partner = partnerOf(volumeOf(now, reading), volumeOf(now, compare.with), reading, compare);
+  const sides: [Side, Side] = [
+    { slice: reading, plane: planeFor(now, reading), volume: volumeOf({ ...now, volumes }, reading), name: "Patient" },
+    {
+      slice: partner.slice,
+      plane: planeFor(now, compare.with),
+      volume: volumeOf({ ...now, volumes }, compare.with),
+      name: "Match",
+    },
+  ];
+  return (
+    <section class="compare" aria-label="Compare">
+      <CompareBar reading={reading} compare={compare} />
+      <div class={`panes compared ${compare.layout}`}>
+        <ChannelStrip source={sliceSource(reading, sides[0].plane)} />
+        {compare.layout === "side" && sides.map((side, i) => <OnePatient key={i} side={side} compare={compare} />)}
+        {compare.layout === "swipe" && <Swiped sides={sides} compare={compare} />}
+        {compare.layout === "blink" && <Blinking sides={sides} compare={compare} />}
+      </div>
+      {partner.beyond && (
+        <p class="trust" role="status">
+          The match shows no brain at this height; its nearest slice is shown.
+        </p>
+      )}
+      <SliceRail />
+    </section>
+  );
+}
+
+export interface Side {
+  slice: SliceRef;
+  plane: ReturnType<typeof planeFor>;
+  volume: ReturnType<typeof volumeOf>;
+  name: string;
+}
+
+const titleOf = ({ volume, name }: Side): string => (volume ? volume.patient_key : name);
+
+function noteOf({ slice, volume }: Side) {
+  const place = volume?.z_indices.indexOf(slice.z) ?? -1;
+  return <span>{`slice ${slice.z}${place >= 0 ? ` · ${volume!.z_mm[place]!.toFixed(0)} mm` : ""}`}</span>;
+}
+
+function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
+  return (
+    <Pane title={titleOf(side)} note={noteOf(side)} plane={side.plane}>
+      {(frame) => <PatientLayers side={side} frame={frame} labels={compare.labels} />}
+    </Pane>
+  );
+}
+
+function Swiped({ sides: [left, right], compare }: { sides: [Side, Side]; compare: Compare }) {
+  const share = useView((view) => view.swipe) || 0.5;
+  return (
+    <Pane title={`${titleOf(left)} | ${titleOf(right)}`} note={noteOf(right)} plane={left.plane}>
+      {(frame) => (
+        <>
+          <PatientLayers side={right} frame={frame} labels={compare.labels} />
+          <Clipped frame={frame} to={share}>
+            <PatientLayers side={left} frame={frame} labels={compare.labels} />
+          </Clipped>
+          <SwipeHandle
+            frame={frame}
+            value={share}
+            label="Swipe between the two patients"
+            onChange={(value) => set("swipe", Math.max(0.01, value))}
+          />
+        </>
+      )}
+    </Pane>
+  );
+}
+
+/** One after the other; readers who want no motion turn the page themselves. */
+function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare }) {
+  const [second, setSecond] = useState(false);
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  useEffect(() => {
+    if (still) return;
+    const timer = setInterval(() => setSecond((now) => !now), BLINK_MS);
+    return () => clearInterval(timer);
+  }, [still]);
+  const shown = sides[second ? 1 : 0];
+  const note = (
+    <>
+      {noteOf(shown)}
+      {still && (
+        <button type="button" class="quiet" onClick={() => setSecond(!second)}>
+          Show the other
+        </button>
+      )}
+    </>
+  );
+  return (
+    <Pane title={titleOf(shown)} note={note} plane={sides[0].plane}>
+      {(frame) =>
+        sides.map((side, i) => (
+          <div class="layer ground" key={i} style={{ visibility: side === shown ? "visible" : "hidden" }}>
+            <PatientLayers side={side} frame={frame} labels={compare.labels} />
+          </div>
+        ))
+      }
+    </Pane>
+  );
+}
+
+function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare }) {
+  const opacity = useView((view) => view.opacity);
+  const channel = useView((view) => view.channel);
+  const match = useData((now) => matchOf(now, compare.with));
+  return (
+    <div class="bar">
+      <button type="button" class="back" onClick={closeCompare} title="Back to the results (Esc)">
+        ‹ Results
+      </button>
+      <Segmented
+        label="How to compare"
+        choices={[
+          ["side", "Side by side"],
+          ["swipe", "Swipe", "One over the other, with a handle (V)"],
+          ["blink", "Blink", "One after the other (B)"],
+        ]}
+        value={compare.layout}
+        onChange={(layout) => setCompare({ layout })}
+      />
+      <Segmented
+        label="Lesion overlay"
+        choices={[
+          ["none", "No overlay"],
+          ["predicted", "Predicted"],
+          ["known", "Known"],
+        ]}
+        value={compare.labels}
+        onChange={(labels) => setCompare({ labels })}
+      />
+      <Slider
+        label="Opacity of the overlay"
+        value={opacity}
+        min={0.1}
+        max={1}
+        step={0.05}
+        disabled={compare.labels === "none"}
+        onChange={(value) => set("opacity", value)}
+      />
+      <span class="hint">{match ? distanceWords(match) : CHANNEL_TITLES[channel]}</span>
+      <span class="spring" />
+      <button
+        type="button"
+        class="quiet"
+        onClick={() => setAsk({ mode: "compose", anatomyOf: reading, lesionOf: compare.with })}
+        onClickCapture={closeCompare}
+        title="Ask for this patient's anatomy with the match's lesion"
+      >
+        Compose both
+      </button>
+      <button
+        type="button"
+        class="quiet"
+        onClick={() => open(compare.with)}
+        title="Make the match the patient who is read"
+      >
+        Read the match
+      </button>
+    </div>
+  );
+}
+
+/** The match in some lane, if it is still there. */
+function matchOf(now: Data, slice: SliceRef): Match | undefined {
+  return LANES.flatMap((lane) => now.lanes[lane].answer?.matches ?? []).find(
+    (match) => match.volume_key === slice.key && match.z === slice.z,
+  );
+}
+
+const distanceWords = ({ distance, normal_part, abnormal_part }: Match): string =>
+  `Distance ${distance.toFixed(2)} = ${normal_part.toFixed(2)} anatomy + ${abnormal_part.toFixed(2)} lesion`;
+
+/** Next layout that is not side by side, or back to it; for the keyboard. */
+export const toggled = (view: View, layout: Compare["layout"]): Compare["layout"] =>
+  view.compare?.layout === layout ? "side" : layout;

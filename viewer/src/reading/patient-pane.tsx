@@ -1,0 +1,166 @@
+/** The first panel: the slice as it was scanned, or what is painted or composed in its place. */
+
+import { CHANNELS, CHANNEL_TITLES, type Volume } from "../api/types";
+import { RegionLayer, useRegionTool } from "../ask/region";
+import { SketchLayer, useSketchTool } from "../ask/sketch";
+import { useView } from "../state/actions";
+import { useData, volumeOf } from "../state/data";
+import type { SliceRef, View } from "../state/view";
+import { AgreementLayer } from "../results/agreement";
+import { useSettled } from "./hooks";
+import { Pane } from "./pane";
+import { Picture, pictureHeight } from "./picture";
+import type { Frame, Plane } from "./plane";
+import { sliceSource, type Source } from "./sources";
+import { VolumeLayer } from "./volume-layer";
+import { pictureWindow, signalWindow } from "./windows";
+
+export function PatientPane({ source }: { source: Source }) {
+  const mode = useView((view) => view.ask.mode);
+  if (mode === "sketch") return <SketchPane source={source} />;
+  if (mode === "compose") return <ComposedPane source={source} />;
+  return <ScannedPane plane={source.plane} />;
+}
+
+function ScannedPane({ plane }: { plane: Plane }) {
+  const view = useView((now) => now);
+  const volume = useData((now) => volumeOf(now, view.reading));
+  const region = useRegionTool(plane);
+  const pointed = useData((now) => now.pointed);
+  if (!view.reading) return null;
+  const slice = view.reading;
+  const note = view.ask.mode === "region" ? "drag to mark a region" : CHANNEL_TITLES[view.channel];
+  return (
+    <Pane
+      title="Patient"
+      note={<span>{note}</span>}
+      plane={plane}
+      tool={view.ask.mode === "region" ? region : undefined}
+    >
+      {(frame) => (
+        <>
+          {view.four ? (
+            <FourChannels slice={slice} plane={plane} frame={frame} volume={volume} />
+          ) : (
+            <OneChannel slice={slice} plane={plane} frame={frame} volume={volume} view={view} />
+          )}
+          {!view.four && view.ask.mode === "region" && <RegionLayer frame={frame} plane={plane} />}
+          {!view.four && pointed && <AgreementLayer pointed={pointed} frame={frame} plane={plane} />}
+        </>
+      )}
+    </Pane>
+  );
+}
+
+interface ChannelProps {
+  slice: SliceRef;
+  plane: Plane;
+  frame: Frame;
+  volume: Volume | undefined;
+}
+
+function OneChannel({ slice, plane, frame, volume, view }: ChannelProps & { view: View }) {
+  const { channel, windows, overlay, opacity } = view;
+  const source = sliceSource(slice, plane);
+  const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
+  const height = pictureHeight(frame, plane);
+  const kind = overlay === "known" ? "label" : "mask";
+  return (
+    <>
+      <Picture
+        url={source.picture("image", channel, window, height)}
+        frame={frame}
+        plane={plane}
+        alt={`Slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
+      />
+      {volume?.channel_urls[channel] && (
+        <VolumeLayer
+          slice={slice}
+          volume={volume}
+          channel={channel}
+          plane={plane}
+          frame={frame}
+          window={signalWindow(volume, windows[channel], channel)}
+        />
+      )}
+      {overlay !== "none" && (
+        <Picture
+          url={source.picture(kind, channel, undefined, height)}
+          frame={frame}
+          plane={plane}
+          alt={`${overlay} lesion`}
+          opacity={opacity}
+        />
+      )}
+    </>
+  );
+}
+
+/** All channels at once, each a quarter of the pane. */
+function FourChannels({ slice, plane, frame, volume }: ChannelProps) {
+  const windows = useSettled(
+    useView((now) => now.windows),
+    150,
+  );
+  const quarter: Frame = { ...frame, width: frame.width / 2, height: frame.height / 2, scale: frame.scale / 2 };
+  const source = sliceSource(slice, plane);
+  return (
+    <div class="four">
+      {CHANNELS.map((channel) => (
+        <div class="quarter" key={channel}>
+          <Picture
+            url={source.picture(
+              "image",
+              channel,
+              pictureWindow(volume, { windows }, channel),
+              pictureHeight(quarter, plane),
+            )}
+            frame={quarter}
+            plane={plane}
+            alt={`Slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
+          />
+          <span class="quarter-name">{CHANNEL_TITLES[channel]}</span>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function SketchPane({ source }: { source: Source }) {
+  const channel = useView((view) => view.channel);
+  const reading = useView((view) => view.reading);
+  const tool = useSketchTool(source.plane);
+  if (!reading) return null;
+  const healthy = sliceSource(reading, source.plane);
+  return (
+    <Pane title="Sketch" note={<span>paint on the healthy twin</span>} plane={source.plane} tool={tool}>
+      {(frame) => (
+        <>
+          <Picture
+            url={healthy.picture("twin", channel, undefined, pictureHeight(frame, source.plane))}
+            frame={frame}
+            plane={source.plane}
+            alt="Healthy slice to paint on"
+          />
+          <SketchLayer frame={frame} plane={source.plane} drawing={tool.drawing} />
+        </>
+      )}
+    </Pane>
+  );
+}
+
+function ComposedPane({ source }: { source: Source }) {
+  const channel = useView((view) => view.channel);
+  return (
+    <Pane title="Composed" note={<span>generated preview</span>} plane={source.plane}>
+      {(frame) => (
+        <Picture
+          url={source.picture("reconstruction", channel, undefined, pictureHeight(frame, source.plane))}
+          frame={frame}
+          plane={source.plane}
+          alt="The lesion of one patient in the anatomy of another"
+        />
+      )}
+    </Pane>
+  );
+}

@@ -1,0 +1,54 @@
+/** Which slice is shown: a slider over a profile of the lesion from bottom to top, and the place in words. */
+
+import type { Volume } from "../api/types";
+import { goTo, goToLesion, useView } from "../state/actions";
+import { useData, volumeOf } from "../state/data";
+
+export function SliceRail() {
+  const reading = useView((view) => view.reading);
+  const volume = useData((now) => volumeOf(now, reading));
+  if (!reading || !volume) return <div class="rail" />;
+  const place = Math.max(0, volume.z_indices.indexOf(reading.z));
+  const words = `Slice ${reading.z}, ${Math.round(volume.positions[place]! * 100)} % of the way up, ${volume.z_mm[place]!.toFixed(0)} mm`;
+  return (
+    <div class="rail">
+      <div class="rail-track">
+        <LesionProfile volume={volume} place={place} />
+        <input
+          type="range"
+          aria-label="Slice"
+          aria-valuetext={words}
+          min={0}
+          max={volume.z_indices.length - 1}
+          value={place}
+          onInput={(event) => goTo(volume.z_indices[Number(event.currentTarget.value)]!)}
+        />
+      </div>
+      <output class="rail-words">{words}</output>
+      <button type="button" class="quiet" onClick={goToLesion} title="Slice with the largest lesion (L)">
+        Largest lesion
+      </button>
+    </div>
+  );
+}
+
+function LesionProfile({ volume, place }: { volume: Volume; place: number }) {
+  const largest = Math.max(1, ...volume.lesion_area.map((area) => area ?? 0));
+  const count = volume.lesion_area.length;
+  return (
+    <svg class="profile" viewBox={`0 0 ${count} 1`} preserveAspectRatio="none" aria-hidden="true">
+      {volume.lesion_area.map((area, i) =>
+        area ? (
+          <rect
+            key={i}
+            x={i + 0.1}
+            width={0.8}
+            y={1 - area / largest}
+            height={area / largest}
+            class={i === place ? "here" : ""}
+          />
+        ) : null,
+      )}
+    </svg>
+  );
+}

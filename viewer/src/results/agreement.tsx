@@ -1,0 +1,65 @@
+/** The exact agreement map: which cells of two slices differ, and by how much. It is the distance itself, laid out. */
+
+import { useEffect, useRef } from "preact/hooks";
+import type { CellGrid, Match } from "../api/types";
+import type { LaneName } from "../state/data";
+import { fieldBox, type Frame, type Plane } from "../reading/plane";
+
+/** Disagreement by cell, 0 to 1: of the panel that the lane compares, or the larger of both. */
+export function disagreement(match: Match, lane: LaneName): CellGrid | null {
+  const panels: ("normal" | "abnormal")[] =
+    lane === "both" ? ["normal", "abnormal"] : [lane === "abnormal" ? "abnormal" : "normal"];
+  const grids = panels.map((panel) => match.agreement[panel]).filter((grid): grid is CellGrid => Boolean(grid));
+  const first = grids[0] ?? match.agreement.abnormal ?? match.agreement.normal;
+  if (!first) return null;
+  return first.map((row, r) =>
+    row.map((_, c) => 1 - Math.min(...(grids.length ? grids : [first]).map((grid) => grid[r]![c]!))),
+  );
+}
+
+/** In words, for those who do not see it. */
+export function agreementWords(grid: CellGrid): string {
+  const cells = grid.flat();
+  const equal = cells.filter((value) => value < 0.005).length;
+  return `${equal} of ${cells.length} cells agree exactly`;
+}
+
+/** Teal where the slices agree, clear to orange the more they differ. */
+export function AgreementMap({ grid }: { grid: CellGrid }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [rows, columns] = [grid.length, grid[0]?.length ?? 0];
+  useEffect(() => {
+    const context = canvas.current?.getContext("2d");
+    if (!context) return;
+    const pixels = context.createImageData(columns, rows);
+    grid.flat().forEach((value, i) => {
+      const colour = value < 0.005 ? [64, 200, 180, 70] : [255, 122, 60, Math.round(30 + 190 * value)];
+      pixels.data.set(colour, i * 4);
+    });
+    context.putImageData(pixels, 0, 0);
+  }, [grid, rows, columns]);
+  return <canvas class="agreement" ref={canvas} width={columns} height={rows} aria-hidden="true" />;
+}
+
+/** The same map over the query. */
+export function AgreementLayer({
+  pointed,
+  frame,
+  plane,
+}: {
+  pointed: { lane: LaneName; match: Match };
+  frame: Frame;
+  plane: Plane;
+}) {
+  const grid = disagreement(pointed.match, pointed.lane);
+  if (!grid || pointed.match.shift) return null;
+  const box = fieldBox(frame, plane);
+  return (
+    <div
+      class="agreement-layer"
+      style={{ left: `${box.left}px`, top: `${box.top}px`, width: `${box.width}px`, height: `${box.height}px` }}
+    >
+      <AgreementMap grid={grid} />
+    </div>
+  );
+}

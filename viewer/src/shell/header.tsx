@@ -1,0 +1,93 @@
+/** The top of the page: what is open, what can be undone, shared and taken away, and what this is not. */
+
+import { useEffect, useState } from "preact/hooks";
+import { history, useView } from "../state/actions";
+import { shareable } from "../state/address";
+import { say, useData } from "../state/data";
+import { ExportMenu } from "./export-menu";
+
+export function Header({ onHelp }: { onHelp: () => void }) {
+  const archive = useData((now) => now.archive);
+  useView((view) => view); // undo depends on every change
+  return (
+    <header class="top">
+      <h1>
+        <Mark /> Diptych
+      </h1>
+      {archive && (
+        <p class="archive" title={archive.problems.join("\n")}>
+          {archive.name} · {archive.patients} patients · {archive.slices.toLocaleString("en")} slices
+          {archive.problems.length > 0 && ` · ${archive.problems.length} damaged`}
+        </p>
+      )}
+      <span class="spring" />
+      <p class="notice">Research use only, not a medical device.</p>
+      <button
+        type="button"
+        class="quiet"
+        disabled={!history.canUndo}
+        onClick={() => history.undo()}
+        title="Undo (Ctrl+Z)"
+      >
+        Undo
+      </button>
+      <button
+        type="button"
+        class="quiet"
+        disabled={!history.canRedo}
+        onClick={() => history.redo()}
+        title="Redo (Ctrl+Shift+Z)"
+      >
+        Redo
+      </button>
+      <ShareButton />
+      <ExportMenu />
+      <button type="button" class="quiet" onClick={onHelp} title="Keyboard and mouse (?)" aria-keyshortcuts="?">
+        Help
+      </button>
+    </header>
+  );
+}
+
+/** Two panels. */
+function Mark() {
+  return (
+    <svg class="mark" viewBox="0 0 26 22" aria-hidden="true">
+      <rect x="1" y="1" width="11" height="20" rx="2" class="normal" />
+      <rect x="14" y="1" width="11" height="20" rx="2" class="abnormal" />
+    </svg>
+  );
+}
+
+function ShareButton() {
+  const reading = useView((view) => view.reading);
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    if (!copied) return;
+    const timer = setTimeout(() => setCopied(false), 2000);
+    return () => clearTimeout(timer);
+  }, [copied]);
+  const share = async () => {
+    if (reading?.kind === "upload") {
+      say("An uploaded patient cannot be shared by a link: it is forgotten after a while.");
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(shareable());
+      setCopied(true);
+    } catch {
+      say("The browser does not allow copying here; take the link from the address bar.");
+    }
+  };
+  return (
+    <button
+      type="button"
+      class="quiet"
+      disabled={!reading}
+      onClick={() => void share()}
+      title="Copy a link to this view; it names no patient"
+    >
+      <span aria-live="polite">{copied ? "Link copied" : "Share"}</span>
+    </button>
+  );
+}

@@ -1,0 +1,120 @@
+/** Everything a reader can do, each as one named change of the `View`. Knows no rendering and asks no server. */
+
+import type { Channel, Range } from "../api/types";
+import { data, volumeOf } from "./data";
+import { History } from "./history";
+import { Store, useStore } from "./store";
+import {
+  START,
+  sameVolume,
+  type Ask,
+  type Compare,
+  type Question,
+  type SliceRef,
+  type Stroke,
+  type View,
+} from "./view";
+
+export const view = new Store<View>(START);
+export const history = new History(view);
+export const useView = <S>(select: (value: View) => S): S => useStore(view, select);
+
+/** The usual window of a channel, to which chosen ones are relative. */
+export const USUAL: Range = [0, 1];
+const ZOOM: Range = [0.5, 12];
+
+const clamp = (value: number, [low, high]: Range): number => Math.min(high, Math.max(low, value));
+
+/** Look at a slice; one of another volume starts with the whole picture. */
+export function open(slice: SliceRef): void {
+  history.change("open", (now) => {
+    if (sameVolume(now.reading, slice)) return { ...now, reading: slice, compare: null };
+    const { mode } = now.ask;
+    const ask: Ask = { ...now.ask, mode: mode === "compose" ? mode : "slice", region: [], strokes: [] };
+    return { ...now, reading: slice, zoom: 1, pan: [0, 0], crosshair: null, windows: {}, swipe: 0, ask, compare: null };
+  });
+}
+
+/** Go up or down by some slices of the brain. */
+export function scroll(steps: number): void {
+  const { reading } = view.get();
+  const slices = volumeOf(data.get(), reading)?.z_indices;
+  if (!reading || !slices?.length) return;
+  const place = slices.indexOf(reading.z);
+  goTo(slices[clamp((place < 0 ? 0 : place) + steps, [0, slices.length - 1])]!);
+}
+
+export function goTo(z: number): void {
+  history.change("scroll", (now) =>
+    now.reading && now.reading.z !== z ? { ...now, reading: { ...now.reading, z } } : now,
+  );
+}
+
+/** Go to the slice with the largest lesion. */
+export function goToLesion(): void {
+  const volume = volumeOf(data.get(), view.get().reading);
+  if (volume) goTo(volume.representative_z);
+}
+
+export const showChannel = (channel: Channel): void => history.change("channel", (now) => ({ ...now, channel }));
+
+export const set = <K extends "four" | "overlay" | "opacity" | "changed" | "swipe" | "crosshair">(
+  name: K,
+  value: View[K],
+): void => history.change(name, (now) => ({ ...now, [name]: value }));
+
+/** Move the window: `width` makes it wider, `level` brightens or darkens; both as shares of the usual window. */
+export function changeWindow(width: number, level: number): void {
+  history.change("window", (now) => {
+    const [low, high] = now.windows[now.channel] ?? USUAL;
+    const middle = clamp((low + high) / 2 + level, [-1, 2]);
+    const half = clamp((high - low) / 2 + width / 2, [0.02, 2]);
+    return { ...now, windows: { ...now.windows, [now.channel]: [middle - half, middle + half] as const } };
+  });
+}
+
+/** Zoom, keeping the point `at` (millimetres from the field's centre) where it is. */
+export function zoomBy(factor: number, at: readonly [number, number] = view.get().pan): void {
+  history.change("zoom", (now) => {
+    const zoom = clamp(now.zoom * factor, ZOOM);
+    const kept = now.zoom / zoom;
+    const pan = [at[0] + (now.pan[0] - at[0]) * kept, at[1] + (now.pan[1] - at[1]) * kept] as const;
+    return { ...now, zoom, pan };
+  });
+}
+
+export const panBy = (x: number, y: number): void =>
+  history.change("pan", (now) => ({ ...now, pan: [now.pan[0] + x, now.pan[1] + y] }));
+
+/** Window, zoom and position as they were at first. */
+export const resetPicture = (): void =>
+  history.change("reset", (now) => ({ ...now, windows: {}, zoom: 1, pan: [0, 0], crosshair: null }));
+
+export const askWith = (change: Partial<Question>): void =>
+  history.change(`question ${Object.keys(change).join()}`, (now) => ({
+    ...now,
+    question: { ...now.question, ...change },
+  }));
+
+export const setAsk = (change: Partial<Ask>): void =>
+  history.change(`ask ${Object.keys(change).join()}`, (now) => ({ ...now, ask: { ...now.ask, ...change } }));
+
+/** Each stroke is a step of its own, however fast they follow each other. */
+export const addStroke = (stroke: Stroke): void =>
+  history.change(`stroke ${view.get().ask.strokes.length}`, (now) => ({
+    ...now,
+    ask: { ...now.ask, strokes: [...now.ask.strokes, stroke] },
+  }));
+
+export const compareWith = (slice: SliceRef): void =>
+  history.change(`compare ${slice.key} ${slice.z}`, (now) => ({
+    ...now,
+    compare: { layout: "side", labels: "none", ...now.compare, with: slice, from: now.reading?.z ?? 0 },
+  }));
+
+export const setCompare = (change: Partial<Compare>): void =>
+  history.change(`compare ${Object.keys(change).join()}`, (now) =>
+    now.compare ? { ...now, compare: { ...now.compare, ...change } } : now,
+  );
+
+export const closeCompare = (): void => history.change("compare", (now) => ({ ...now, compare: null }));

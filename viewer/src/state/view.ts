@@ -1,0 +1,109 @@
+/**
+ * `View`: everything that a reader has chosen, and nothing that the server said.
+ *
+ * It is one plain value. Undo keeps older ones, the address bar writes one down, and all data on the page follow from it.
+ */
+
+import type { Anywhere, Channel, Range } from "../api/types";
+
+/** A slice of an archived volume or of an upload; `key` is the volume's key or the upload's id. */
+export interface SliceRef {
+  readonly kind: "volume" | "upload";
+  readonly key: string;
+  readonly z: number;
+}
+
+export type Cell = readonly [row: number, column: number];
+export type AskMode = "slice" | "region" | "sketch" | "compose";
+
+/** One movement of a brush; points are fractions of the image's width and height. */
+export interface Stroke {
+  readonly label: number;
+  readonly radius_mm: number;
+  readonly points: readonly (readonly [x: number, y: number])[];
+}
+
+export interface Question {
+  readonly layout: "lanes" | "one";
+  /** Share of the lesion in a search by both: 0 compares anatomy alone, 1 the lesion alone. */
+  readonly lesionShare: number;
+  /** Empty for the archive's default. */
+  readonly metric: string;
+  readonly top: number;
+  readonly source: string;
+  readonly tag: string;
+  readonly text: string;
+  readonly insideLesion: boolean;
+  readonly anywhere: Anywhere | null;
+}
+
+export interface Ask {
+  readonly mode: AskMode;
+  readonly region: readonly Cell[];
+  readonly strokes: readonly Stroke[];
+  readonly anatomyOf: SliceRef | null;
+  readonly lesionOf: SliceRef | null;
+}
+
+export interface Compare {
+  readonly with: SliceRef;
+  /** The slice of the patient who is read that it was compared with first; both then move by the same millimetres. */
+  readonly from: number;
+  readonly layout: "side" | "swipe" | "blink";
+  readonly labels: "none" | "predicted" | "known";
+}
+
+export interface View {
+  readonly reading: SliceRef | null;
+  readonly channel: Channel;
+  /** Whether all four channels are shown at once. */
+  readonly four: boolean;
+  /** Windows that were changed by hand: 0 is what is usually black in that volume, 1 what is usually white. */
+  readonly windows: Partial<Record<Channel, Range>>;
+  readonly zoom: number;
+  /** Shift of the picture's centre in millimetres: to the patient's right, and to the front. */
+  readonly pan: readonly [x: number, y: number];
+  /** Millimetres from the centre of the field, in the same directions. */
+  readonly crosshair: readonly [x: number, y: number] | null;
+  readonly overlay: "none" | "predicted" | "known";
+  readonly opacity: number;
+  readonly changed: "lesion" | "difference" | "both";
+  /** Share of the original that covers the twin, from the left. */
+  readonly swipe: number;
+  readonly question: Question;
+  readonly ask: Ask;
+  readonly compare: Compare | null;
+}
+
+export const START: View = {
+  reading: null,
+  channel: "t1gd",
+  four: false,
+  windows: {},
+  zoom: 1,
+  pan: [0, 0],
+  crosshair: null,
+  overlay: "none",
+  opacity: 0.5,
+  changed: "both",
+  swipe: 0,
+  question: {
+    layout: "lanes",
+    lesionShare: 0.5,
+    metric: "",
+    top: 12,
+    source: "",
+    tag: "",
+    text: "",
+    insideLesion: false,
+    anywhere: null,
+  },
+  ask: { mode: "slice", region: [], strokes: [], anatomyOf: null, lesionOf: null },
+  compare: null,
+};
+
+export const sameSlice = (one: SliceRef | null, other: SliceRef | null): boolean =>
+  one === other || (one?.kind === other?.kind && one?.key === other?.key && one?.z === other?.z);
+
+export const sameVolume = (one: SliceRef | null, other: SliceRef | null): boolean =>
+  one === other || (one?.kind === other?.kind && one?.key === other?.key);
