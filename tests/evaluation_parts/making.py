@@ -14,7 +14,8 @@ from diptych.evaluation.context import Context
 from diptych.evaluation.decomposed import DecomposedPatient
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.slices import PatientRecord
-from tests.training.tiny import tiny_store
+from tests.slices.making import make_store, make_volume
+from tests.training.tiny import GEOMETRY
 
 CONFIG = ModelConfig(
     image_size=(48, 32),
@@ -62,9 +63,10 @@ def decomposed(**changes: Any) -> DecomposedPatient:
     return replace(patient, **changes)
 
 
-def tiny_context(folder: Path) -> Context:
-    """Seven egg-shaped patients with twins, and a seeded network."""
-    store = tiny_store(folder / "store")
+def tiny_context(folder: Path, *, with_twins: bool = True) -> Context:
+    """Seven egg-shaped patients and a seeded network."""
+    volumes = [make_volume(f"patient-{number}", seed=number) for number in range(7)]
+    store = make_store(folder / "store", [v if with_twins else replace(v, twin=None) for v in volumes], GEOMETRY)
     torch.manual_seed(0)
     save_model(FeatureDecomposingNetwork(CONFIG).eval(), folder / "model")
     return Context.open([store], folder / "model", cache=folder / "cache")

@@ -13,10 +13,10 @@ from diptych.evaluation.leak import (
     score_slices,
 )
 
-QUICK = ClassifierConfig(side=16, blocks=((1, 8), (1, 8)), hidden=8, epochs=5, batch_size=16, learning_rate=3e-3)
+QUICK = ClassifierConfig(side=16, blocks=((1, 8), (1, 8)), hidden=8, epochs=5, batch_size=8, learning_rate=3e-3)
 
 
-def _slices(*, patients: int = 8, each: int = 16) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _slices(*, patients: int = 6, each: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Noise; every second slice is diseased."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(patients * each, 2, 16, 16)).astype(np.float16)

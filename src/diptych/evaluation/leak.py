@@ -21,9 +21,11 @@ from torch import Tensor, nn
 from diptych.progress import Progress, silent
 
 __all__ = [
+    "PAPER",
     "Classifier",
     "ClassifierConfig",
     "Pairs",
+    "height_scores",
     "matched_pairs",
     "positive_predictive_value",
     "score_slices",
@@ -40,7 +42,7 @@ class ClassifierConfig:
 
     side: int = 64
     """Rows and columns that images are averaged down to."""
-    blocks: tuple[tuple[int, int], ...] = ((2, 16), (2, 32), (3, 48), (3, 64))
+    blocks: tuple[tuple[int, int], ...] = ((2, 8), (2, 16), (3, 32), (3, 32))
     """Convolutions and their width in each block, which ends with 2x2 max-pooling."""
     hidden: int = 64
     """Width of the layer before the last."""
@@ -48,6 +50,17 @@ class ClassifierConfig:
     batch_size: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
+
+
+PAPER = ClassifierConfig(
+    side=256,
+    blocks=((2, 32), (2, 64), (3, 128), (3, 256), (3, 512), (3, 512)),
+    hidden=256,
+    epochs=100,
+    batch_size=112,
+    learning_rate=1e-4,
+)
+"""Appendix D to the letter: for a GPU."""
 
 
 class Classifier(nn.Sequential):
@@ -101,6 +114,20 @@ def shrink(images: NDArray[np.float16], side: int) -> NDArray[np.float16]:
     """Average `[Z, C, H, W]` down (or stretch) to `side` x `side`."""
     tensor = torch.from_numpy(images.astype(np.float32))
     return np.asarray(F.interpolate(tensor, (side, side), mode="area").to(torch.float16).numpy())
+
+
+def height_scores(
+    diseased: NDArray[np.bool_], position: NDArray[np.floating], patient: NDArray[np.integer], *, seed: int = 0
+) -> NDArray[np.float64]:
+    """What height alone tells: the share of diseased slices about the same height in the other half's patients."""
+    halves = deal_patients(patient, seed=seed)
+    scores = np.full(len(position), np.nan)
+    for half in range(2):
+        judged, others = np.flatnonzero(halves == half), np.flatnonzero(halves != half)
+        for place in judged:
+            nearness = np.exp(-0.5 * np.square((position[others] - position[place]) / SAME_HEIGHT))
+            scores[place] = np.average(diseased[others], weights=nearness + 1e-12)
+    return scores
 
 
 def positive_predictive_value(scores: NDArray[np.float64], diseased: NDArray[np.bool_]) -> float:
@@ -167,16 +194,17 @@ def _trained(
     half: int,
 ) -> Classifier:
     """Train on all slices; every second one of a batch is mirrored, which changes nothing about its health."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = Classifier(config, channels=images.shape[1])
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.Adam(network.parameters(), config.learning_rate, weight_decay=config.weight_decay)
-    truth = torch.from_numpy(diseased.astype(np.float32))
+    truth = torch.from_numpy(diseased.astype(np.float32)).to(device)
     rng = np.random.default_rng(seed)
     for epoch in range(config.epochs):
         order = rng.permutation(len(images))
         for start in range(0, len(order) - 1, config.batch_size):
             chosen = order[start : start + config.batch_size]
-            batch = _as_tensor(images[chosen])
+            batch = _as_tensor(images[chosen], device)
             batch[::2] = batch[::2].flip(3)
             loss = F.binary_cross_entropy_with_logits(network(batch)[:, 0], truth[chosen])
             optimiser.zero_grad()
@@ -189,9 +217,10 @@ def _trained(
 
 @torch.no_grad()
 def _predict(network: Classifier, images: NDArray[np.float16]) -> NDArray[np.float64]:
-    starts = range(0, len(images), 64)
-    return np.concatenate([network(_as_tensor(images[at : at + 64]))[:, 0].sigmoid().double().numpy() for at in starts])
+    device = next(network.parameters()).device
+    batches = [_as_tensor(images[at : at + 64], device) for at in range(0, len(images), 64)]
+    return np.concatenate([network(batch)[:, 0].sigmoid().double().cpu().numpy() for batch in batches])
 
 
-def _as_tensor(images: NDArray[np.float16]) -> Tensor:
-    return torch.from_numpy(images.astype(np.float32)).contiguous(memory_format=torch.channels_last)
+def _as_tensor(images: NDArray[np.float16], device: torch.device) -> Tensor:
+    return torch.from_numpy(images.astype(np.float32)).to(device).contiguous(memory_format=torch.channels_last)

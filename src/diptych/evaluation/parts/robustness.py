@@ -1,0 +1,189 @@
+"""What changes of the image do to codes, lesions and searches: noise, brightness, bias, rotation, lost channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure as Plot
+from numpy.typing import NDArray
+
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.context import Context
+from diptych.evaluation.part import Figure, Part, Section, Table
+from diptych.evaluation.per_patient import plain
+from diptych.evaluation.perturb import perturbations
+from diptych.evaluation.retrieval_score import score
+from diptych.evaluation.survey import dice
+from diptych.model import CodeIds, FeatureDecomposingNetwork
+from diptych.progress import Progress
+from diptych.search import Filter, Query
+from diptych.slices import Batch, SliceDataset
+
+__all__ = ["PART", "sampled_slices"]
+
+OTHERS = 3
+"""Slices of each patient besides the one with the largest lesion."""
+CAPTION = (
+    "Of each query patient the slice with the largest lesion and {others} more, evenly spaced. Ids kept: share of grid "
+    "cells with the same code as before. Dice: whole lesion decoded from the changed image against the label (turned "
+    "with the image). Retrieval: mean Dice of the first {top} volumes found by the changed largest-lesion slice among "
+    "unchanged references, Euclidean, classes absent in both left out. A lost channel is filled with the value outside "
+    "the brain; reading a patient with a missing channel is refused in use."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """What the network makes of one version of the slices."""
+
+    normal: NDArray[np.int64]
+    """`[B, h, w]`."""
+    abnormal: NDArray[np.int64]
+    dice: float
+    """Whole lesion, mean over patients."""
+    retrieval: dict[str, float]
+    """Mean Dice of what is found, by panel."""
+
+    def kept(self, clean: _Reading) -> tuple[float, float]:
+        """Share of ids that stay, normal and abnormal."""
+        return float(np.mean(self.normal == clean.normal)), float(np.mean(self.abnormal == clean.abnormal))
+
+
+def run(context: Context, progress: Progress) -> Section:
+    trial = context.trial(progress)
+    asking = [trial.slices.keys[volume] for volume in trial.slices.volume[trial.queries]]
+    dataset = SliceDataset(context.stores, asking)
+    places, is_query = sampled_slices([context.records[key].lesion_pixels or () for key in asking])
+    changes = perturbations(dataset.channels, seed=context.seed)
+    readings: dict[str, _Reading] = {}
+    for done, change in enumerate(changes, start=1):
+        readings[change.name] = _read(
+            context.network, trial, change.apply(dataset.batch(places)), places, is_query, dataset
+        )
+        progress(done, len(changes), change.name)
+    clean = readings["none"]
+    numbers = {}
+    for name, reading in readings.items():
+        normal, abnormal = reading.kept(clean)
+        numbers[name] = {"normal_ids": normal, "abnormal_ids": abnormal, "dice": reading.dice, **reading.retrieval}
+    stable = numbers["2 % noise of the signal"]
+    headline = (
+        ("ids kept under 2 % noise: normal, abnormal", f"{stable['normal_ids']:.1%}  {stable['abnormal_ids']:.1%}"),
+    )
+    return Section((_table(numbers, trial.longest), _plot(numbers)), plain(numbers), headline)
+
+
+def sampled_slices(lesion_pixels: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Places in the slices of all patients together, and which of them is the largest lesion of its patient.
+
+    >>> places, is_query = sampled_slices([[0, 0, 4, 9, 1]])
+    >>> places.tolist(), is_query.tolist()
+    ([3, 1, 2], [True, False, False])
+    """
+    chosen, is_query, start = [], [], 0
+    for pixels in lesion_pixels:
+        largest = int(np.argmax(pixels))
+        spread = np.linspace(0, len(pixels) - 1, OTHERS + 2).round().astype(int)[1:-1].tolist()
+        places = [largest, *(place for place in dict.fromkeys(spread) if place != largest)]
+        chosen += [start + place for place in places]
+        is_query += [True, *[False] * (len(places) - 1)]
+        start += len(pixels)
+    return np.array(chosen, dtype=np.int64), np.array(is_query, dtype=np.bool_)
+
+
+def _read(
+    network: FeatureDecomposingNetwork,
+    trial: Trial,
+    batch: Batch,
+    places: NDArray[np.int64],
+    is_query: NDArray[np.bool_],
+    dataset: SliceDataset,
+) -> _Reading:
+    ids = network.encode(batch.image)
+    predicted = _lesions(network, ids)
+    patient = dataset.table.patient[places]
+    true = batch.lesion.numpy() > 0
+    pixels = np.stack([np.count_nonzero(mask, axis=(1, 2)) for mask in (true & predicted, predicted, true)], axis=1)
+    overlap = np.array([pixels[patient == person].sum(axis=0) for person in np.unique(patient)], dtype=np.float64)
+    normal, abnormal = ids.normal.numpy(), ids.abnormal.numpy()
+    found = _retrieval(trial, normal[is_query], abnormal[is_query])
+    return _Reading(normal, abnormal, float(np.nanmean(dice(overlap))), found)
+
+
+@torch.no_grad()
+def _lesions(network: FeatureDecomposingNetwork, ids: CodeIds) -> NDArray[np.bool_]:
+    """Where any lesion is predicted, `[B, H, W]`."""
+    codes = [network.abnormal_quantizer.lookup(part) for part in torch.split(ids.abnormal, 32)]
+    return torch.cat([network.segmentation_decoder(code).argmax(dim=1) > 0 for code in codes]).numpy()
+
+
+def _retrieval(trial: Trial, normal: NDArray[np.int64], abnormal: NDArray[np.int64]) -> dict[str, float]:
+    """Mean Dice of the first volumes that the changed queries find, by panel."""
+    means = {}
+    for by in trial.bys:
+        rows = []
+        for place, own_normal, own_abnormal in zip(trial.queries, normal, abnormal, strict=True):
+            own = int(trial.person[trial.slices.volume[place]])
+            query = Query(
+                normal=own_normal,
+                abnormal=own_abnormal,
+                by=by,  # type: ignore[arg-type]
+                top=trial.longest,
+                where=Filter(exclude_patients=(own,), volumes=trial.references),
+            )
+            rows.append([match.slice for match in trial.engine.search(query)])
+        scored = score(np.array(rows), trial.truths()[by], tops=(trial.longest,))
+        means[f"find_{by}"] = scored.mean()[trial.longest]
+    return means
+
+
+def _table(numbers: dict[str, dict[str, float]], top: int) -> Table:
+    searches = [name for name in numbers["none"] if name.startswith("find_")]
+    columns = ("change", "normal ids kept", "abnormal ids kept", "Dice", *(f"found by {s[5:]}" for s in searches))
+    rows = [
+        (name, v["normal_ids"], v["abnormal_ids"], plain(v["dice"]), *(v[search] for search in searches))
+        for name, v in numbers.items()
+    ]
+    return Table.of(
+        "Robustness",
+        columns,
+        rows,
+        caption=CAPTION.format(others=OTHERS, top=top),
+        formats={"normal ids kept": ".1%", "abnormal ids kept": ".1%"},
+    )
+
+
+def _plot(numbers: dict[str, dict[str, float]]) -> Figure:
+    plot = Plot(figsize=(7.5, 4), layout="constrained")
+    left, right = plot.subplots(1, 2, sharey=True)
+    names = [name for name in numbers if name != "none"][::-1]
+    heights = np.arange(len(names))
+    left.barh(heights + 0.2, [numbers[name]["normal_ids"] for name in names], 0.38, label="normal")
+    left.barh(heights - 0.2, [numbers[name]["abnormal_ids"] for name in names], 0.38, label="abnormal")
+    left.set_yticks(heights, names)
+    left.set_xlabel("share of ids that stay")
+    left.set_xlim(0, 1)
+    left.legend(fontsize=8, frameon=False)
+    for key, offset, label in (("dice", 0.25, "Dice of the lesion"), ("find_normal", 0.0, "found by normal"),
+                               ("find_abnormal", -0.25, "found by abnormal")):  # fmt: skip
+        if key in numbers["none"]:
+            shares = [numbers[name][key] / max(numbers["none"][key], 1e-9) for name in names]
+            right.barh(heights + offset, shares, 0.23, label=label)
+    right.axvline(1, color="0.6", linewidth=0.8, linestyle="--")
+    right.set_xlabel("relative to the unchanged image")
+    right.legend(fontsize=8, frameon=False, loc="lower left")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return Figure.of_plot("What changes of the image change", plot)
+
+
+PART = Part(
+    "robustness",
+    "Robustness",
+    "What noise, brightness, bias field, rotation and a lost channel do to codes, lesions and searches.",
+    run,
+    settings={"version": 1},
+)
