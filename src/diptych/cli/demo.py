@@ -1,6 +1,7 @@
 """`diptych demo`: the whole program once, on patients it makes itself, ending in a page to look at.
 
-phantoms → shipped model → archive → searches by either panel → report. Needs no data and no download.
+phantoms → shipped model → archive → searches by either panel → report (→ the reading room). Needs no data and no
+download.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ QUESTIONS: tuple[tuple[By, str], ...] = (
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything the demo makes.")] = Path("demo"),
     patients: Annotated[int, typer.Option(min=4, help="How many phantom patients to make.")] = 16,
+    serve: Annotated[bool, typer.Option("--serve", help="Then serve the archive to a browser, until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any free one.")] = 8765,
 ) -> None:
     """Make phantom patients, index them with the shipped model, search by either panel, write a report.
 
@@ -46,12 +49,31 @@ def demo(
     _index_patients(out / "patients", out / "archive", model)
     archive = Archive.open(out / "archive", model=model)
     report = _write_report(archive, out / "report.html")
+    print(f"{report}: the same with pictures")
+    if serve:
+        _serve(out / "archive", port)
+    else:
+        _say_what_to_try(out, report)
+
+
+def _say_what_to_try(out: Path, report: Path) -> None:
     patient = f"Phantom-{SEED:05d}-00003"
     print(f"\nOpen {report} in a browser. Then try:")
     print(f"  diptych show {out / 'patients' / patient} --out sheet.png")
     print(f"  diptych search {out / 'archive'} {patient} --by abnormal --metric overlap --figure found.png")
-    print(f"  diptych codes {out / 'archive'} --out codes.html")
+    print(f"  diptych serve {out / 'archive'}")
     print("Research use only, not a medical device.")
+
+
+def _serve(archive: Path, port: int) -> None:
+    """Hand over to `diptych serve`."""
+    from diptych.cli.serve import serve
+
+    print("\nThree things to try in the reading room:")
+    print("  1. Open a patient and drag the divider over the image: the brain as it is, the brain without its lesion.")
+    print("  2. Move the slider between anatomy and lesion, and see the matches change.")
+    print("  3. Paint a lesion on a healthy slice, and look for patients who have it.", flush=True)
+    serve(archive, model=None, host="127.0.0.1", port=port, token=None, token_file=None)
 
 
 def _make_patients(folder: Path, count: int) -> None:
