@@ -75,12 +75,9 @@ def search(
     by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
     weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
     metric: Annotated[
-        str | None,
-        typer.Option(
-            help="euclidean, angular, hamming, overlap, or learned where the model has it.",
-            show_default="learned where the model has it, else euclidean",
-        ),
-    ] = None,
+        str,
+        typer.Option(help="euclidean, angular, hamming, overlap, learned; default: learned where the model has it."),
+    ] = "default",
     rerank: Annotated[
         int | None,
         typer.Option(

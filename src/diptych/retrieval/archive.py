@@ -42,7 +42,7 @@ from diptych.retrieval.metrics import model_tables
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import OverlapSearch
 from diptych.retrieval.pixels import SlicePixels, stored_pixels
-from diptych.retrieval.questions import Question, slice_query, volume_query
+from diptych.retrieval.questions import DEFAULT_METRIC, Question, slice_query, volume_query
 from diptych.retrieval.regions import touched_cells
 from diptych.retrieval.subjects import EncodedSlice, encode_slice, stored_slice
 from diptych.retrieval.trust import Trust, TrustCheck
@@ -168,7 +168,7 @@ class Archive:
 
     def settled(self, question: Question) -> Question:
         """The question with its metric, where it leaves that open."""
-        if question.metric is not None:
+        if question.metric != DEFAULT_METRIC:
             return question
         return replace(question, metric="euclidean" if question.combine == "paper" else self.default_metric)
 

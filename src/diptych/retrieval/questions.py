@@ -18,9 +18,11 @@ from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.subjects import EncodedSlice
 from diptych.search import Filter, Query
 
-__all__ = ["Anywhere", "By", "Question", "slice_query", "volume_query"]
+__all__ = ["DEFAULT_METRIC", "Anywhere", "By", "Question", "slice_query", "volume_query"]
 
 By = Literal["normal", "abnormal", "both"]
+DEFAULT_METRIC = "default"
+"""The best metric that searches without decoding; an archive settles which one that is (`Archive.settled`)."""
 Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
 
 
@@ -34,10 +36,10 @@ class Question:
     """Share of the normal panel in a search by both, 0 to 1."""
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
-    metric: str | None = None
+    metric: str = DEFAULT_METRIC
     """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, or overlap
-    between the labels that codes decode to; None is learned where the model has it, else (and with the paper's way to
-    combine) euclidean."""
+    between the labels that codes decode to; default is learned where the model has it, else (and with the paper's way
+    to combine) euclidean."""
     rerank: int | None = None
     """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None
@@ -76,7 +78,7 @@ def volume_query(question: Question, own: Collection[str], catalogue: Catalogue)
         by=question.by,
         weight=question.weight,
         combine=question.combine,
-        metric=question.metric or "euclidean",  # an archive settles this first; every model has it
+        metric="euclidean" if question.metric == DEFAULT_METRIC else question.metric,
         region=question.region,
         top=question.top,
         group=question.group,
