@@ -88,7 +88,7 @@ def training_rate(dataset: SliceDataset, steps: int = 3) -> float:
         if step == 1:
             started = time.perf_counter()
         learner.gradients(batch, step)
-        learner.update(1e-3)
+        learner.update(1e-3, step + 1)
     return steps * BATCH / (time.perf_counter() - started)
 
 
