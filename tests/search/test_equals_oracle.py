@@ -72,8 +72,9 @@ def test_search_equals_the_oracle(monkeypatch: pytest.MonkeyPatch, data: st.Data
 
 @properties
 @given(st.data())
-def test_batch_equals_one_by_one(data: st.DataObject) -> None:
+def test_batch_equals_one_by_one(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     archive = data.draw(archives())
+    monkeypatch.setattr(changes, "DEARER", data.draw(st.sampled_from([0, 2])))
     if not len(archive.volume_of_slice):
         return
     searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])))

@@ -3,8 +3,8 @@
 Knows arrays alone. What makes these loops quick: ids packed with their commonest values first, and fetched eight at a
 time; look-up rows an odd number of cache lines apart (a power of two would alias in the first-level cache), and for
 one-byte ids a distance known to the compiler; indices without a sign (a signed one is checked for being negative);
-32-bit sums; scattered rows fetched ahead. Gather instructions, early abandoning and position-major layouts were
-measured and lose.
+32-bit sums; scattered rows fetched ahead. Gather instructions and early abandoning were measured and lose. Where
+neighbouring rows are alike, `change_kernels.py` is quicker.
 
 `rare_*` and `excess` carry cells that a one-byte alphabet could not hold: the row sum has the cheapest rare code in
 their place, and the loop adds what is missing.
@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled, compiled_inline, prefetch
 
-__all__ = ["BYTE_STRIDE", "HUGE", "QUERIES_PER_BATCH", "batch_minima", "range_minima", "range_sums", "symbol_entries"]
+__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "range_minima", "range_sums", "symbol_entries"]
 
 BYTE_STRIDE = 272
 """Entries from one look-up row to the next for one-byte ids: 256, and a cache line more."""
-
-QUERIES_PER_BATCH = 64
-"""Queries that one pass over the archive serves."""
 
 AHEAD = 4
 """How many ranges ahead rows are fetched from memory: scattered rows then cost what neighbouring ones do."""
@@ -176,78 +173,3 @@ def range_sums(
                 rare += 1
             sums[at] = total
             at += 1
-
-
-@compiled_inline
-def exchange(sums: Sums, tables: Sums, places: Any, ids: Ints, first: Any, cells: Any, changed: Any) -> None:
-    """Put the entries of changed cells in the place of the previous row's, two cells per turn."""
-    k = 0
-    while k + 1 < len(changed):
-        p, o = changed[k], changed[k + 1]
-        a, b = tables[p * places + np.uint64(ids[first + p])], tables[p * places + np.uint64(ids[first + p - cells])]
-        c, d = tables[o * places + np.uint64(ids[first + o])], tables[o * places + np.uint64(ids[first + o - cells])]
-        for q in range(QUERIES_PER_BATCH):
-            sums[q] += np.int32(a[q] - b[q] + c[q] - d[q])
-        k += 2
-    if k < len(changed):
-        p = changed[k]
-        a, b = tables[p * places + np.uint64(ids[first + p])], tables[p * places + np.uint64(ids[first + p - cells])]
-        for q in range(QUERIES_PER_BATCH):
-            sums[q] += np.int32(a[q] - b[q])
-
-
-@compiled
-def batch_minima(
-    ids: Ints,
-    cells: int,
-    tables: Sums,
-    places: int,
-    starts: Ints,
-    stops: Ints,
-    rare_slice: Ints,
-    rare_cell: Ints,
-    rare_code: Ints,
-    excess: Sums,
-    minima: Sums,
-) -> None:
-    """The smallest row sums of each range for many queries at once, into `minima` `[ranges, queries]`.
-
-    `tables` `[cells * places, queries]` holds all queries' entries for one cell and id side by side. Neighbouring
-    slices share most of their ids, so only cells that changed are taken out of the sums and put in again; whole
-    numbers make that exact.
-    """
-    width, step = np.uint64(cells), np.uint64(places)
-    sums = np.zeros(QUERIES_PER_BATCH, np.int32)
-    total = np.zeros(QUERIES_PER_BATCH, np.int32)
-    best = np.zeros(QUERIES_PER_BATCH, np.int32)
-    changed = np.zeros(cells + 1, np.uint64)
-    for r in range(len(starts)):
-        best[:] = HUGE
-        rare = np.searchsorted(rare_slice, starts[r]) if len(rare_slice) else 0
-        for row in range(starts[r], stops[r]):
-            first = np.uint64(row) * width
-            if row == starts[r]:
-                sums[:] = 0
-                for p in range(width):
-                    entries = tables[p * step + np.uint64(ids[first + p])]
-                    for q in range(QUERIES_PER_BATCH):
-                        sums[q] += entries[q]
-            else:
-                count = np.uint64(0)
-                for p in range(width):
-                    changed[count] = p
-                    count += np.uint64(ids[first + p] != ids[first + p - width])
-                exchange(sums, tables, step, ids, first, width, changed[:count])
-            if rare < len(rare_slice) and rare_slice[rare] == row:
-                total[:] = sums
-                while rare < len(rare_slice) and rare_slice[rare] == row:
-                    entries = excess[rare_cell[rare], rare_code[rare]]
-                    for q in range(QUERIES_PER_BATCH):
-                        total[q] += entries[q]
-                    rare += 1
-                for q in range(QUERIES_PER_BATCH):
-                    best[q] = min(best[q], total[q])
-            else:
-                for q in range(QUERIES_PER_BATCH):
-                    best[q] = min(best[q], sums[q])
-        minima[r] = best
