@@ -20,7 +20,18 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 
 @pytest.mark.parametrize(
-    "name", ["reconstruction", "segmentation", "codebooks", "hashing", "timing", "twins", "robustness"]
+    "name",
+    [
+        "reconstruction",
+        "segmentation",
+        "codebooks",
+        "hashing",
+        "timing",
+        "twins",
+        "robustness",
+        "phantom_questions",
+        "figures",
+    ],
 )
 def test_part_runs(name: str, context: Context) -> None:
     section = load_part(name).run(context, silent)

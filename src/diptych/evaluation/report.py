@@ -26,7 +26,7 @@ from diptych.evaluation.part import Block, Cell, Figure, Table, Words
 from diptych.evaluation.runner import Finished
 from diptych.figures import NOTICE
 
-__all__ = ["draw_page", "results", "show_cell", "terminal_lines", "write_report"]
+__all__ = ["draw_block", "draw_page", "results", "show_cell", "table_csv", "terminal_lines", "write_report"]
 
 
 def write_report(finished: Sequence[Finished], context: Context, out: Path) -> Path:
@@ -38,7 +38,7 @@ def write_report(finished: Sequence[Finished], context: Context, out: Path) -> P
         (out / "tables").mkdir(exist_ok=True)
         for done in finished:
             for number, table in enumerate(done.section.tables, start=1):
-                (out / "tables" / f"{done.part.name}-{number}.csv").write_text(_csv(table), encoding="utf-8")
+                (out / "tables" / f"{done.part.name}-{number}.csv").write_text(table_csv(table), encoding="utf-8")
         page.write_text(draw_page(finished, manifest), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror}); make room or give another --out") from None
@@ -102,7 +102,8 @@ def _results(done: Finished) -> dict[str, Any]:
     }
 
 
-def _csv(table: Table) -> str:
+def table_csv(table: Table) -> str:
+    """A table at full precision."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table.columns)
@@ -111,7 +112,7 @@ def _csv(table: Table) -> str:
 
 
 def _section(done: Finished) -> str:
-    blocks = "".join(_block(block) for block in done.section.blocks)
+    blocks = "".join(draw_block(block) for block in done.section.blocks)
     return (
         f'<section id="{done.part.name}"><h2>{escape(done.part.title)}</h2>'
         f"<p class=asked>{escape(done.part.summary)}</p>{blocks}"
@@ -119,7 +120,8 @@ def _section(done: Finished) -> str:
     )
 
 
-def _block(block: Block) -> str:
+def draw_block(block: Block) -> str:
+    """Words, table or figure as HTML."""
     if isinstance(block, Words):
         return f"<p>{escape(block.text)}</p>"
     caption = f"<figcaption>{escape(block.caption)}</figcaption>" if block.caption else ""

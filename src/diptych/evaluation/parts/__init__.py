@@ -19,6 +19,8 @@ NAMES: tuple[str, ...] = (
     "timing",
     "twins",
     "robustness",
+    "phantom_questions",
+    "figures",
     "leakiness",
     "leakiness_paper",
 )
