@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.evaluation.overlaps import ABSENT, Absent, mean_dices, pack_labels
 from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
-from diptych.retrieval.decoded_planes import PlaneDecoder
+from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.labelled import LabelledSlices
 from diptych.retrieval.overlap import OverlapSearch
-from diptych.retrieval.planes import Planes
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
 from diptych.tables import Tables
 
@@ -42,6 +44,8 @@ class Trial:
     """Volumes that queries are taken from, `[V]`; all by default."""
     references: NDArray[np.bool_] | None = None
     """Volumes that may be found, `[V]`; all by default."""
+    cache: Path | None = None
+    """Folder that keeps decoded label maps; they are decoded anew without one."""
 
     @cached_property
     def queries(self) -> NDArray[np.intp]:
@@ -98,11 +102,14 @@ class Trial:
     @cached_property
     def overlap(self) -> OverlapSearch:
         assert self.decoder is not None, "a search by overlap needs a decoder"
-        grids = {panel: self.slices.ids[panel].reshape(-1, *self.slices.grid) for panel in self.decoder.panels}
-        planes = {
-            panel: Planes.join([self.decoder(panel, ids[at : at + 32]) for at in range(0, len(ids), 32)])
-            for panel, ids in grids.items()
-        }
+        content = b"".join(np.ascontiguousarray(ids).tobytes() for ids in self.slices.ids.values())
+        version = f"{self.decoder.network.fingerprint} {sha256(content).hexdigest()}"
+        with TemporaryDirectory() as folder:
+            cache = Path(folder) if self.cache is None else self.cache
+            planes = {
+                panel: archive_planes(self.engine.index, panel, self.decoder, cache=cache, version=version)
+                for panel in self.decoder.panels
+            }
         return OverlapSearch(self.engine, planes, self.decoder)
 
     @cached_property

@@ -152,6 +152,7 @@ class Context:
                 people=self.people,
                 asking=self._among(self.queries),
                 references=self._among(self.references),
+                cache=self.cache,
             )
 
         return self.once("trial", make)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from diptych.errors import InputError
 
-__all__ = ["TOPS", "RetrievalScore", "Truth", "best_volumes", "largest_lesion_slices", "score"]
+__all__ = ["TOPS", "RetrievalScore", "Truth", "best_volumes", "largest_lesion_slices", "nearest_slices", "score"]
 
 TOPS = (1, 3, 5, 10)
 
@@ -85,16 +85,21 @@ class RetrievalScore:
 
 def best_volumes(distances: NDArray[np.floating], truth: Truth) -> NDArray[np.intp]:
     """The nearest slice of each volume, nearest volume first, `[Q, V - 1]`; ties go to the earlier slice."""
+    nearest, keys = nearest_slices(distances, truth)
+    order = np.argsort(np.where(truth.foreign, keys, np.inf), axis=1, kind="stable")
+    return np.take_along_axis(nearest, order, axis=1)[:, : int(truth.foreign.sum(axis=1).min())]
+
+
+def nearest_slices(distances: NDArray[np.floating], truth: Truth) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
+    """The nearest slice of every volume, `[Q, V]`, and its distance."""
     if distances.shape != truth.dice.shape:
         raise InputError(
             f"distances of shape {distances.shape}: the truth has {truth.dice.shape}; compare like with like"
         )
     ends = np.append(truth.starts[1:], len(truth.volume_of_slice))
     spans = zip(truth.starts, ends, strict=True)
-    nearest = np.stack([start + np.argmin(distances[:, start:end], axis=1) for start, end in spans], axis=1)  # [Q, V]
-    keys = np.take_along_axis(distances, nearest, axis=1)
-    order = np.argsort(np.where(truth.foreign, keys, np.inf), axis=1, kind="stable")
-    return np.take_along_axis(nearest, order, axis=1)[:, : int(truth.foreign.sum(axis=1).min())]
+    nearest = np.stack([start + np.argmin(distances[:, start:end], axis=1) for start, end in spans], axis=1)
+    return nearest, np.take_along_axis(distances, nearest, axis=1)
 
 
 def score(found: NDArray[np.integer], truth: Truth, *, tops: Sequence[int] = TOPS) -> RetrievalScore:
