@@ -176,7 +176,7 @@ def shown_name(name: str) -> str:
     'passwd'
     """
     last = PurePosixPath(name.replace("\\", "/")).name
-    return one_line(last)[-120:] or "file"
+    return one_line(last)[-120:].strip(". ") or "file"
 
 
 def guess(name: str) -> str | None:

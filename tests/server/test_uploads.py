@@ -1,0 +1,225 @@
+"""Uploads: from strangers' files to a case like any other, in bounds, and gone afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from diptych.model import FeatureDecomposingNetwork
+from diptych.retrieval import Archive
+from diptych.server.uploads import shown_name
+from diptych.volumes import Limits
+from tests.archive.patients import write_patient
+from tests.server.conftest import API, finish, make_archive, serving, upload
+
+
+def ready(client: httpx.Client, answer: httpx.Response) -> dict[str, Any]:
+    """The upload once it is decomposed."""
+    assert answer.status_code == 202, answer.text
+    finish(client, answer.json()["job"])
+    found: dict[str, Any] = client.get(f"{API}/uploads/{answer.json()['id']}").json()
+    return found
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Path:
+    return write_patient(tmp_path, "New-7", seed=9)
+
+
+def test_an_upload_is_decomposed_and_searched(client: httpx.Client, newcomer: Path) -> None:
+    found = ready(client, upload(client, newcomer))
+    assert (found["state"], found["patient_key"]) == ("ready", "New-7")
+    assert found["channels"]["New-7-t1c.nii.gz"] == "t1gd"
+    subject = {"upload": found["id"], "z": 4}
+    matches = client.post(f"{API}/search", json={"subject": subject, "by": "normal"}).json()["matches"]
+    assert len(matches) == 3
+    view = client.post(f"{API}/subjects/view", json={"subject": subject}).json()
+    assert view["trust"]["quantisation_error"] > 0
+    urls = [view["pictures"]["image"], view["pictures"]["difference"], found["volume"]["channel_urls"]["t2"]]
+    assert [client.get(url).status_code for url in urls] == [200, 200, 200]
+
+
+def test_the_same_patient_gives_the_archived_codes(client: httpx.Client, patients: Path) -> None:
+    """The archived twin of an upload lies at distance 0, and is left out unless asked for."""
+    found = ready(client, upload(client, patients / "Case-2"))
+    search = {"subject": {"upload": found["id"], "z": 4}}
+    assert "Case-2" not in [m["volume_key"] for m in client.post(f"{API}/search", json=search).json()["matches"]]
+    first = client.post(f"{API}/search", json={**search, "include_own": True}).json()["matches"][0]
+    assert (first["volume_key"], first["z"], first["distance"]) == ("Case-2", 4, 0)
+
+
+def test_a_wrong_guess_can_be_corrected(client: httpx.Client, newcomer: Path) -> None:
+    (newcomer / "New-7-t2f.nii.gz").rename(newcomer / "scan.nii.gz")
+    first = upload(client, newcomer).json()
+    assert (first["state"], first["job"], first["missing"]) == ("needs_channels", None, ["flair"])
+    right = client.patch(f"{API}/uploads/{first['id']}", json={"channels": {"scan.nii.gz": "flair"}})
+    assert ready(client, right)["state"] == "ready"
+    wrong = client.patch(f"{API}/uploads/{first['id']}", json={"channels": {"other.nii.gz": "flair"}})
+    assert wrong.status_code == 422
+
+
+def test_channels_may_come_along(client: httpx.Client, newcomer: Path) -> None:
+    (newcomer / "New-7-t2f.nii.gz").rename(newcomer / "scan.nii.gz")
+    answer = upload(client, newcomer, channels=json.dumps({"scan.nii.gz": "flair"}))
+    assert ready(client, answer)["state"] == "ready"
+    assert upload(client, newcomer, channels="[1]").status_code == 422
+
+
+def test_a_deleted_upload_is_gone(client: httpx.Client, newcomer: Path) -> None:
+    found = ready(client, upload(client, newcomer))
+    assert client.delete(f"{API}/uploads/{found['id']}").status_code == 204
+    assert client.get(f"{API}/uploads/{found['id']}").status_code == 404
+    assert client.get(found["volume"]["thumbnail_url"]).status_code == 404
+
+
+def test_an_unreadable_file_is_named_as_the_client_names_it(client: httpx.Client, newcomer: Path) -> None:
+    (newcomer / "New-7-t1n.nii.gz").write_bytes(gzip.compress(b"no image"))
+    found = ready(client, upload(client, newcomer))
+    assert found["state"] == "failed"
+    assert found["error"].startswith("New-7-t1n.nii.gz:")
+    assert "diptych-server" not in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not a NIfTI"),
+        (b"\x1f\x8b broken", "fetch the file again"),
+        (b"hello", "not a NIfTI"),
+        (gzip.compress(bytes(300 << 20), 1), "not a NIfTI"),
+    ],
+    ids=["empty", "broken gzip", "text", "bomb of zeros"],
+)
+def test_strange_files_fail_in_one_line(client: httpx.Client, newcomer: Path, data: bytes, says: str) -> None:
+    (newcomer / "New-7-t1n.nii.gz").write_bytes(data)
+    found = ready(client, upload(client, newcomer))
+    assert found["state"] == "failed"
+    assert says in found["error"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "..\\..\\boot.ini", "/etc/t1n.nii.gz", "t1n.nii.gz\0.sh", "", "a" * 4000]
+)
+def test_names_are_never_paths(client: httpx.Client, newcomer: Path, name: str) -> None:
+    data = (newcomer / "New-7-t1n.nii.gz").read_bytes()
+    answer = client.post(f"{API}/uploads", files=[("files", (name, data))])
+    assert answer.status_code in (202, 400, 422)
+    if answer.status_code == 202:
+        (shown,) = answer.json()["files"]
+        assert "/" not in shown["name"]
+        assert len(shown["name"]) <= 120
+
+
+def test_names_are_made_harmless() -> None:
+    assert shown_name("C:\\scans\\t1.nii") == "t1.nii"
+    assert shown_name("a\nb") == "a\\nb"
+    assert shown_name("..") == "file"
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        {"json": {}},
+        {"data": {"files": "text"}},
+        {"content": b"--x\r\nrubbish", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        {"content": b"", "headers": {"content-type": "multipart/form-data"}},
+        {"files": [("files", (f"{n}.nii", b"x")) for n in range(9)]},
+        {"files": [("files", ("same.nii", b"x")), ("files", ("same.nii", b"y"))]},
+    ],
+    ids=["json", "no file", "rubbish", "no boundary", "nine files", "one name twice"],
+)
+def test_bad_uploads_are_refused(client: httpx.Client, send: dict[str, Any]) -> None:
+    answer = client.post(f"{API}/uploads", **send)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"]["message"]
+
+
+def test_limits_hold(archive_path: Path, model: Path, newcomer: Path) -> None:
+    archive = Archive.open(archive_path, model=model)
+    limits = Limits(max_voxels=1000, max_bytes=1 << 20)
+    with serving(archive, max_upload=5000, max_body=2000, volume_limits=limits, max_uploads=2) as client:
+        assert upload(client, newcomer).status_code == 413
+        small = [(name, (f"{name}.nii.gz", gzip.compress(bytes(500)))) for name in ["files"]]
+        assert client.post(f"{API}/search", json={"subject": {"volume": "x" * 3000}}).status_code == 413
+
+        def chunks() -> Any:
+            yield from (b" " * 1000 for _ in range(50))
+
+        endless = client.post(f"{API}/search", content=chunks(), headers={"content-type": "application/json"})
+        assert endless.status_code == 413
+        assert [client.post(f"{API}/uploads", files=small).status_code for _ in range(3)] == [202, 202, 429]
+
+
+def test_large_images_are_refused_before_they_are_read(archive_path: Path, model: Path, newcomer: Path) -> None:
+    limits = Limits(max_voxels=1000, max_bytes=1 << 20)
+    with serving(Archive.open(archive_path, model=model), volume_limits=limits) as client:
+        found = ready(client, upload(client, newcomer))
+        assert found["state"] == "failed"
+        assert "more than the limit of 1000 voxels" in found["error"]
+
+
+def test_an_upload_expires(archive_path: Path, model: Path) -> None:
+    with serving(Archive.open(archive_path, model=model), upload_seconds=0.0) as client:
+        found = client.post(f"{API}/uploads", files=[("files", ("x.nii", b"x"))]).json()
+        answer = client.get(f"{API}/uploads/{found['id']}")
+        assert (answer.status_code, "has expired" in answer.text) == (404, True)
+
+
+def test_nothing_is_left_behind(
+    archive_path: Path, model: Path, newcomer: Path, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with serving(Archive.open(archive_path, model=model)) as client:
+        ready(client, upload(client, newcomer))
+        assert list(tmp_path.glob("diptych-server-*/uploads/*"))
+    assert list(tmp_path.glob("diptych-server-*")) == []
+
+
+def test_an_upload_enters_the_archive_only_when_asked(
+    tmp_path: Path, network: FeatureDecomposingNetwork, model: Path, patients: Path, newcomer: Path
+) -> None:
+    path = make_archive(tmp_path / "own", network, patients)
+    with serving(Archive.open(path, model=model)) as client:
+        found = ready(client, upload(client, newcomer))
+        assert client.get(f"{API}/archive").json()["volumes"] == 3
+        job = client.post(f"{API}/uploads/{found['id']}/archive", json={}).json()
+        assert finish(client, job["id"])["state"] == "done"
+        volume = client.get(f"{API}/volumes/New-7").json()
+        assert (volume["lesion_source"], volume["has_pixels"]) == ("labels", True)
+        assert client.get(volume["thumbnail_url"]).status_code == 200
+        assert client.post(f"{API}/uploads/{found['id']}/archive", json={}).status_code == 409
+        bad = client.post(f"{API}/uploads/{found['id']}/archive", json={"volume_key": "../x"})
+        assert bad.status_code == 422
+
+
+def test_a_change_on_disk_is_noticed(
+    tmp_path: Path, network: FeatureDecomposingNetwork, model: Path, patients: Path
+) -> None:
+    path = make_archive(tmp_path / "own", network, patients)
+    write_patient(tmp_path / "more", "Late-1", seed=5)
+    with serving(Archive.open(path, model=model)) as client:
+        assert client.get(f"{API}/archive").json()["volumes"] == 3
+        make_archive(path, network, tmp_path / "more")
+        time.sleep(1.1)
+        assert client.get(f"{API}/archive").json()["volumes"] == 4
+        assert "Late-1" in [one["volume_key"] for one in client.get(f"{API}/volumes").json()["items"]]
+
+
+def test_headers_of_originals_never_leave(tmp_path: Path, client: httpx.Client) -> None:
+    """What a download holds is written anew: no free text of the original's header."""
+    folder = write_patient(tmp_path, "Named-1", seed=2)
+    path = folder / "Named-1-t1n.nii.gz"
+    raw = bytearray(gzip.decompress(path.read_bytes()))
+    raw[148:160] = b"MRS JANE DOE"  # descrip
+    path.write_bytes(gzip.compress(bytes(raw)))
+    found = ready(client, upload(client, folder))
+    sent = gzip.decompress(client.get(found["volume"]["channel_urls"]["t1"]).content)
+    assert b"JANE" not in sent
+    assert np.frombuffer(sent[:4], "<i4")[0] == 348
