@@ -37,7 +37,7 @@ from diptych.search.synthetic import SyntheticArchive, synthetic_archive
 from diptych.volumes import write_nifti
 
 API = "/api/v1"
-CODES = 512
+CODES = 256
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 

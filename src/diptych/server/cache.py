@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Cache"]
 
@@ -40,6 +40,12 @@ class Cache(Generic[Value]):
         if mine:
             self._make(key, make, future)
         return future.result()
+
+    def forget(self, belongs: Callable[[Any], bool]) -> None:
+        """Let everything go whose key `belongs` says so of."""
+        with self._lock:
+            for key in [key for key in self._kept if belongs(key)]:
+                self._total -= self._kept.pop(key)[1]
 
     def __contains__(self, key: Hashable) -> bool:
         with self._lock:

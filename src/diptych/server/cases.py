@@ -173,6 +173,12 @@ class Cases:
             )
         )
 
+    def forget(self, tag: str) -> None:
+        """Let go of everything that was read or decoded of a case."""
+        for cache in (self._signals, self._views, self._lesions):
+            cache.forget(lambda key: key[0] == tag)
+        self._stacks.forget(lambda key: key == tag)
+
     def pixels(self, case: Case, z: int) -> SlicePixels | None:
         """A slice as the network sees it; None where only codes are known."""
         if not case.channels:

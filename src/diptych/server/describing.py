@@ -20,6 +20,7 @@ from diptych.server.guards import API
 from diptych.server.pictures import Drawing, Kind, window_for
 from diptych.server.schemas import (
     ArchiveResource,
+    Geometry,
     LabelClass,
     Metric,
     ModelResource,
@@ -157,6 +158,7 @@ def volume_resource(service: Service, case: Case) -> VolumeResource:
         tags=list(info.tags),
         has_pixels=bool(channels),
         thumbnail_url=picture_url(case, z, "thumbnail") if channels else None,
+        geometry=_geometry(service, case),
         z_indices=record.z_index.tolist(),
         positions=[round(value, 4) for value in record.position.tolist()],
         z_mm=[round(value, 2) for value in record.z_mm.tolist()],
@@ -173,6 +175,11 @@ def volume_resource(service: Service, case: Case) -> VolumeResource:
         windows={name: window_for(service.cases, case, Drawing("image", name, 1)) for name in channels},
         warnings=list(case.warnings),
     )
+
+
+def _geometry(service: Service, case: Case) -> Geometry:
+    (H, W), (row, column) = service.library.image_size, case.pixel_spacing
+    return Geometry(slice_affine=case.record.slice_affine.tolist(), image_size=(H, W), field_mm=(H * row, W * column))
 
 
 def case_pictures(service: Service, case: Case, z: int, channel: str) -> Pictures:

@@ -13,6 +13,7 @@ __all__ = [
     "ArchiveResource",
     "ErrorResponse",
     "Explained",
+    "Geometry",
     "Health",
     "JobResource",
     "LabelClass",
@@ -131,8 +132,18 @@ class Volumes(BaseModel):
     items: list[VolumeSummary]
 
 
+class Geometry(BaseModel):
+    """Where slices lie in the body."""
+
+    slice_affine: list[list[float]] = Field(description="(column, row, z index) of a slice to RAS+ millimetres, 4 x 4.")
+    image_size: tuple[int, int] = Field(description="Rows and columns of a slice.")
+    field_mm: tuple[float, float] = Field(description="Height and width that a slice shows, as its pictures do.")
+
+
 class VolumeResource(VolumeSummary):
     """One volume in full."""
+
+    geometry: Geometry
 
     z_indices: list[int]
     positions: list[float] = Field(description="0 at the lowest slice of the brain, 1 at the highest.")

@@ -23,7 +23,7 @@ from diptych.server.jobs import Job, Jobs
 from diptych.server.library import Library
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
-from diptych.server.uploads import Uploads
+from diptych.server.uploads import Upload, Uploads
 
 __all__ = ["Service", "TheService"]
 
@@ -37,7 +37,7 @@ class Service:
         self.library = Library(archive)
         self.cases = Cases(self.library, settings, self.folder)
         self.jobs = Jobs(waiting=settings.max_waiting)
-        self.uploads = Uploads(self.folder / "uploads", settings)
+        self.uploads = Uploads(self.folder / "uploads", settings, forget=self.forget_upload)
         self.exports = Exports()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
         self.tries = Tries()
@@ -63,6 +63,13 @@ class Service:
         if case is None:
             raise Problem(409, "the upload is not decomposed yet; see its job", code="not_ready")
         return case
+
+    def forget_upload(self, upload: Upload) -> None:
+        """Nothing of an upload stays in memory once its files are gone."""
+        if upload.case is not None:
+            tag = upload.case.tag
+            self.cases.forget(tag)
+            self.pictures.forget(lambda key: key[0] == tag)
 
     def overlap_job(self, archive: Archive) -> Job | None:
         """The job that prepares the metric `overlap`, begun now if it was not; None when nothing is left to do."""

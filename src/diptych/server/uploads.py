@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -92,9 +92,12 @@ class Upload:
 class Uploads:
     """All uploads; safe to use from many threads."""
 
-    def __init__(self, folder: Path, settings: ServerSettings) -> None:
+    def __init__(
+        self, folder: Path, settings: ServerSettings, *, forget: Callable[[Upload], None] = lambda upload: None
+    ) -> None:
         self.folder = folder
         self.settings = settings
+        self.forget = forget
         self._kept: dict[str, Upload] = {}
         self._lock = Lock()
 
@@ -167,6 +170,7 @@ class Uploads:
         if upload.job is not None:
             upload.job.cancelled.set()
         shutil.rmtree(upload.folder, ignore_errors=True)
+        self.forget(upload)
 
 
 def shown_name(name: str) -> str:
