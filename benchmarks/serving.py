@@ -27,6 +27,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import torch
 
 from diptych.archive import ArchiveWriter, VolumeInfo, VolumeRecord
@@ -53,6 +54,8 @@ class Row:
     p50: float
     p99: float
     slowest: float
+    cpu: float
+    """Of the service, per request; what the others are on a machine that does nothing else."""
 
 
 def main() -> None:
@@ -60,8 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="diptych-serving-") as name:
         folder = Path(name)
         archive, model, subjects = make_archive(folder, arguments.slices)
-        with serving(archive, model, folder / "server.log") as address:
-            rows = asyncio.run(measure(address, subjects, arguments, folder))
+        with serving(archive, model, folder / "server.log") as (address, process):
+            rows = asyncio.run(measure(Load(address, process, subjects), arguments, folder))
     print_table(rows, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=2))
@@ -122,8 +125,8 @@ def make_record(made: SyntheticArchive, volume: int) -> VolumeRecord:
 
 
 @contextmanager
-def serving(archive: Path, model: Path, log: Path) -> Iterator[str]:
-    """The service in a process of its own; its address."""
+def serving(archive: Path, model: Path, log: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """The service in a process of its own: its address, and the process."""
     command = [sys.executable, "-m", "diptych", "serve", str(archive), "--model", str(model), "--port", "0"]
     with open(log, "w") as errors:
         process = subprocess.Popen(
@@ -134,51 +137,59 @@ def serving(archive: Path, model: Path, log: Path) -> Iterator[str]:
         said = process.stdout.readline()
         if "http" not in said:
             sys.exit(f"the service did not start: {log.read_text()}")
-        yield next(word for word in said.split() if word.startswith("http")).rstrip("/")
+        address = next(word for word in said.split() if word.startswith("http")).rstrip("/")
+        yield address, psutil.Process(process.pid)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)
 
 
-async def measure(
-    address: str, subjects: list[tuple[str, int]], arguments: argparse.Namespace, folder: Path
-) -> list[Row]:
+@dataclass
+class Load:
+    """Who is asked, and about what."""
+
+    address: str
+    process: psutil.Process
+    subjects: list[tuple[str, int]]
+
+    async def run(self, client: httpx.AsyncClient, what: str, clients: int, seconds: float) -> Row:
+        """Let some clients ask without pause for some seconds."""
+        times: list[float] = []
+        errors = 0
+        until = time.perf_counter() + seconds
+
+        async def ask_on(asked: int) -> None:
+            nonlocal errors
+            while time.perf_counter() < until:
+                started = time.perf_counter()
+                answer = await client.post(f"{API}/search", json=question(self.subjects, asked))
+                times.append(time.perf_counter() - started)
+                errors += answer.status_code != 200
+                asked += clients
+
+        started, spent = time.perf_counter(), self.cpu_seconds()
+        await asyncio.gather(*(ask_on(number) for number in range(clients)))
+        took, spent = time.perf_counter() - started, self.cpu_seconds() - spent
+        p50, p99 = (float(value) for value in np.percentile(times, (50, 99)) * 1000)
+        count = len(times)
+        return Row(what, clients, count, errors, count / took, p50, p99, max(times) * 1000, spent / count * 1000)
+
+    def cpu_seconds(self) -> float:
+        used = self.process.cpu_times()
+        return float(used.user + used.system)
+
+
+async def measure(load: Load, arguments: argparse.Namespace, folder: Path) -> list[Row]:
     """All rows, one after the other."""
     limits = httpx.Limits(max_connections=max(arguments.clients) + 4)
-    async with httpx.AsyncClient(base_url=address, limits=limits, timeout=120) as client:
-        await load(client, subjects, "warm up", 1, 2.0)
-        rows = [await load(client, subjects, "search", clients, arguments.seconds) for clients in arguments.clients]
+    async with httpx.AsyncClient(base_url=load.address, limits=limits, timeout=120) as client:
+        await load.run(client, "warm up", 1, 5.0)
+        rows = [await load.run(client, "search", clients, arguments.seconds) for clients in arguments.clients]
         job = await begin_decomposing(client, folder)
-        rows.append(await load(client, subjects, "search beside a decomposition", 8, arguments.seconds))
+        rows.append(await load.run(client, "", 8, arguments.seconds))
         state = (await client.get(f"{API}/jobs/{job}")).json()
-        note = f"decomposition {state['state']}, {state['done']} of {state['total']} steps"
-        rows[-1].what = f"search ({note})"
+        rows[-1].what = f"beside a decomposition ({state['state']}, {state['done']} of {state['total']} steps)"
     return rows
-
-
-async def load(
-    client: httpx.AsyncClient, subjects: list[tuple[str, int]], what: str, clients: int, seconds: float
-) -> Row:
-    """Let some clients ask without pause for some seconds."""
-    times: list[float] = []
-    errors = 0
-    until = time.perf_counter() + seconds
-
-    async def ask_on(number: int) -> None:
-        nonlocal errors
-        asked = number
-        while time.perf_counter() < until:
-            started = time.perf_counter()
-            answer = await client.post(f"{API}/search", json=question(subjects, asked))
-            times.append(time.perf_counter() - started)
-            errors += answer.status_code != 200
-            asked += clients
-
-    started = time.perf_counter()
-    await asyncio.gather(*(ask_on(number) for number in range(clients)))
-    took = time.perf_counter() - started
-    p50, p99 = np.percentile(times, (50, 99)) * 1000
-    return Row(what, clients, len(times), errors, len(times) / took, float(p50), float(p99), max(times) * 1000)
 
 
 def question(subjects: list[tuple[str, int]], number: int) -> dict[str, Any]:
@@ -206,11 +217,11 @@ async def begin_decomposing(client: httpx.AsyncClient, folder: Path) -> str:
 
 def print_table(rows: list[Row], arguments: argparse.Namespace) -> None:
     print(f"\n{arguments.slices:,} slices, {arguments.seconds:g} s per row; times in ms")
-    print(f"{'':58} clients  requests  errors  per second     p50     p99  slowest")
+    print(f"{'':58} clients  requests  errors  per second     p50     p99  slowest     cpu")
     for row in rows:
         print(
             f"{row.what:58} {row.clients:7} {row.requests:9} {row.errors:7} {row.per_second:11.0f} "
-            f"{row.p50:7.1f} {row.p99:7.1f} {row.slowest:8.0f}"
+            f"{row.p50:7.1f} {row.p99:7.1f} {row.slowest:8.0f} {row.cpu:7.1f}"
         )
 
 

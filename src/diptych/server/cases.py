@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
@@ -90,9 +91,23 @@ class Case:
             raise not_found(f"{role}: {self.info.volume_key} has no such image here")
         file = self.files[role]
         path = self.folder / file.path
-        if not path.is_file() or file_digest(path) != file.sha256:
+        if _digest(path) != file.sha256:
             raise ArchiveError(f"{self.info.volume_key}: its {role} image is gone or has changed; index it again")
         return path
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, worked out once for as long as the file stays as it is; empty when it is gone."""
+    try:
+        now = path.stat()
+        return _known_digest(path, now.st_ino, now.st_size, now.st_mtime_ns)
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=4096)
+def _known_digest(path: Path, *state: int) -> str:
+    return file_digest(path)
 
 
 def representative(z_index: NDArray[np.integer], area: NDArray[np.floating]) -> int:

@@ -117,7 +117,8 @@ def _do(job: Job) -> None:
     except DiptychError as error:
         job.error, job.state = str(error), "failed"
     except Exception:
-        log.exception("job %s failed", job.kind)
+        if not job.cancelled.is_set():  # its files may be gone already
+            log.exception("job %s failed", job.kind)
         job.error, job.state = "failed unexpectedly; the service's log tells more", "failed"
     else:
         job.done, job.state = job.total, "done"

@@ -5,14 +5,18 @@ Knows how the parts fit together; nothing about HTTP but where FastAPI keeps thi
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
+from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
 from diptych.server.cache import Cache
@@ -26,6 +30,10 @@ from diptych.server.settings import ServerSettings
 from diptych.server.uploads import Upload, Uploads
 
 __all__ = ["Service", "TheService"]
+
+Result = TypeVar("Result")
+RECEIVING = 4
+"""Uploads that may come in at a time: each may be large."""
 
 
 class Service:
@@ -41,6 +49,8 @@ class Service:
         self.exports = Exports()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
         self.tries = Tries()
+        self.receiving = asyncio.Semaphore(RECEIVING)
+        self._search_threads = CapacityLimiter(cores())
         self._overlap: tuple[Archive | None, Job | None] = (None, None)
         self._lock = Lock()
 
@@ -54,6 +64,10 @@ class Service:
         """Stop jobs, and leave nothing of any patient behind."""
         self.jobs.cancel_all()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def in_turn(self, search: Callable[[], Result]) -> Result:
+        """Run a search in a thread kept for searches: first come, first served, whatever pictures wait for decoders."""
+        return await to_thread.run_sync(search, limiter=self._search_threads)
 
     def case(self, kind: str, key: str) -> Case:
         """A case by where it is served: volumes or uploads."""
@@ -102,8 +116,8 @@ class Service:
         return Sketcher.of(archive)
 
 
-def of(request: Request) -> Service:
-    """The service of the application that a request came to."""
+async def of(request: Request) -> Service:
+    """The service of the application that a request came to; asynchronous only to be spared a thread."""
     service: Service = request.app.state.service
     return service
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
 from diptych.server.asked import ExplainRequest, SearchRequest, ViewRequest, VolumeSearchRequest
 from diptych.server.asking import Asking, answer_slices, answer_volumes
@@ -15,22 +16,22 @@ __all__ = ["router"]
 router = APIRouter(tags=["Search"])
 
 
-@router.post("/search", operation_id="search")
-def search(service: TheService, asked: SearchRequest) -> SearchResponse:
+@router.post("/search", operation_id="search", response_model=SearchResponse)
+async def search(service: TheService, asked: SearchRequest) -> Response:
     """Slices most like a subject: the best of each patient, nearest first. The subject's own patient is left out."""
-    return answer_slices(Asking.now(service), asked)
+    return await service.in_turn(lambda: _json(answer_slices(Asking.now(service), asked)))
 
 
-@router.post("/comparators", operation_id="findComparators")
-def comparators(service: TheService, asked: SearchRequest) -> SearchResponse:
+@router.post("/comparators", operation_id="findComparators", response_model=SearchResponse)
+async def comparators(service: TheService, asked: SearchRequest) -> Response:
     """Real lesion-free slices of other patients, nearest by normal code: what this level looks like in health."""
-    return answer_slices(Asking.now(service), asked, comparators=True)
+    return await service.in_turn(lambda: _json(answer_slices(Asking.now(service), asked, comparators=True)))
 
 
-@router.post("/similar-volumes", operation_id="findSimilarVolumes")
-def similar_volumes(service: TheService, asked: VolumeSearchRequest) -> VolumeSearchResponse:
+@router.post("/similar-volumes", operation_id="findSimilarVolumes", response_model=VolumeSearchResponse)
+async def similar_volumes(service: TheService, asked: VolumeSearchRequest) -> Response:
     """Volumes most alike over all their slices."""
-    return answer_volumes(Asking.now(service), asked)
+    return await service.in_turn(lambda: _json(answer_volumes(Asking.now(service), asked)))
 
 
 @router.post("/subjects/view", operation_id="viewSubject")
@@ -43,3 +44,8 @@ def view_subject(service: TheService, asked: ViewRequest) -> SubjectView:
 def explain_match(service: TheService, asked: ExplainRequest) -> Explained:
     """Why a match was found: each cell's part of the distance, query and match decoded side by side."""
     return explain(Asking.now(service), asked)
+
+
+def _json(answer: BaseModel) -> Response:
+    """Written in the searching thread: it is checked already, and the loop that serves all others stays free."""
+    return Response(answer.model_dump_json(), media_type="application/json")

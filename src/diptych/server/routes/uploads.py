@@ -57,14 +57,16 @@ async def upload_patient(request: Request, service: TheService) -> UploadResourc
     """Upload a patient's NIfTI files. Channels are guessed from file names; the decomposition runs as a job."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(422, "send multipart/form-data with the field 'files'")
-    form = await request.form(max_files=service.settings.max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD)
-    try:
-        parts = [part for part in form.getlist("files") if isinstance(part, UploadFile)]
+    if service.receiving.locked():
+        raise Problem(429, "other uploads are coming in; try again in a moment")
+    async with (
+        service.receiving,
+        request.form(max_files=service.settings.max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form,
+    ):
         choice = _choice(form.get("channels"))
+        parts = [part for part in form.getlist("files") if isinstance(part, UploadFile)]
         files = [(part.filename or "file", part.file) for part in parts]
         upload = await run_in_threadpool(service.uploads.receive, files)
-    finally:
-        await form.close()
     if choice is not None:
         assign(upload, {shown_name(name): role for name, role in choice.channels.items()})
     begin_decomposing(service, upload)

@@ -1,0 +1,81 @@
+"""Archives that keep references, or codes only: originals never leave, and what cannot be shown is said."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from diptych.archive import ArchiveWriter
+from diptych.archive.encoding import NetworkEncoder
+from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+from diptych.model import FeatureDecomposingNetwork
+from diptych.retrieval import Archive
+from tests.archive.patients import write_patient
+from tests.server.conftest import API, serving
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for seed, key in enumerate(("One-1", "Two-2")):
+        write_patient(tmp_path / "patients", key, seed=seed)
+    path = tmp_path / "patients" / "One-1" / "One-1-t1n.nii.gz"
+    raw = bytearray(gzip.decompress(path.read_bytes()))
+    raw[148:160] = b"MRS JANE DOE"  # the header's free text
+    path.write_bytes(gzip.compress(bytes(raw)))
+    return tmp_path / "patients"
+
+
+def indexed(path: Path, network: FeatureDecomposingNetwork, sources: Path, options: IndexOptions) -> Archive:
+    encoder = NetworkEncoder(network)
+    with ArchiveWriter.open(path, model=encoder.identity) as writer:
+        index_patients(writer, encoder, find_sources([sources]), options=options)
+    return Archive.open(path, model=network)
+
+
+def test_originals_are_copied_before_they_are_shown(
+    tmp_path: Path, network: FeatureDecomposingNetwork, sources: Path
+) -> None:
+    with serving(indexed(tmp_path / "A", network, sources, IndexOptions(pixels="reference"))) as client:
+        volume = client.get(f"{API}/volumes/One-1").json()
+        sent = client.get(volume["channel_urls"]["t1"])
+        assert sent.status_code == 200
+        assert b"JANE" not in gzip.decompress(sent.content)
+        assert client.get(volume["thumbnail_url"]).status_code == 200
+
+
+def test_codes_alone_can_be_searched_and_decoded(
+    tmp_path: Path, network: FeatureDecomposingNetwork, sources: Path
+) -> None:
+    with serving(indexed(tmp_path / "A", network, sources, IndexOptions(pixels="none"))) as client:
+        volume = client.get(f"{API}/volumes/One-1").json()
+        assert (volume["has_pixels"], volume["channel_urls"], volume["thumbnail_url"]) == (False, {}, None)
+        slices = f"{API}/volumes/One-1/slices/4"
+        kinds = {kind: client.get(f"{slices}/{kind}.png").status_code for kind in ("image", "label", "twin", "mask")}
+        assert kinds == {"image": 404, "label": 404, "twin": 200, "mask": 200}
+        assert client.get(f"{API}/volumes/One-1/export/mask.nii.gz").json()["error"]["code"] == "no_pixels"
+        match = client.post(f"{API}/search", json={"subject": {"volume": "One-1", "z": 4}}).json()["matches"][0]
+        assert (match["volume_key"], match["image_url"]) == ("Two-2", None)
+        figure = {"search": {"subject": {"volume": "One-1", "z": 4}}, "format": "figure"}
+        assert client.post(f"{API}/export", json=figure).status_code == 200
+        painted = {"sketch": {"runs": [[2, 2048]]}}
+        refused = client.post(f"{API}/search", json={"subject": painted, "by": "abnormal"})
+        assert refused.status_code == 422
+
+
+def test_a_file_that_has_changed_is_not_shown(
+    tmp_path: Path, network: FeatureDecomposingNetwork, sources: Path
+) -> None:
+    archive = indexed(tmp_path / "A", network, sources, IndexOptions())
+    with serving(archive) as client:
+        volume = client.get(f"{API}/volumes/One-1").json()
+        next((tmp_path / "A" / "volumes").glob("*/t2.nii.gz")).write_bytes(b"something else")
+        (other,) = [
+            answer.json()["error"]
+            for key in ("One-1", "Two-2")
+            if (answer := client.get(f"{API}/volumes/{key}/channels/t2.nii.gz")).status_code != 200
+        ]
+        assert other["code"] == "archive_unavailable"
+        assert str(tmp_path) not in other["message"]
+        assert client.get(volume["channel_urls"]["t1"]).status_code == 200
