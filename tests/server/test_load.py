@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 from diptych.archive.encoding import NetworkEncoder
 from diptych.errors import UsageError
 from diptych.progress import Progress
+from diptych.retrieval import Archive
+from diptych.server.ahead import around
 from diptych.server.cache import Cache
 from diptych.server.jobs import Jobs
 from diptych.server.problems import Problem
+from diptych.server.service import Service
+from diptych.server.settings import ServerSettings
 from tests.archive.patients import write_patient
 from tests.server.conftest import API, finish, upload
 
@@ -102,3 +106,18 @@ def test_jobs_tell_how_they_ended_and_queues_are_bounded() -> None:
         time.sleep(0.01)
     assert [job.state for job in (first, failing, cancelled)] == ["done", "failed", "failed"]
     assert [job.error for job in (first, failing, cancelled)] == [None, "no", "cancelled"]
+
+
+def test_neighbours_are_decoded_while_a_reader_looks(archive_path: Path, model: Path) -> None:
+    service = Service(Archive.open(archive_path, model=model), ServerSettings())
+    try:
+        case = service.case("volumes", "Case-1")
+        assert around(case, 4) == [5, 3, 6, 2, 7, 1]
+        service.ahead.note(case, 4)
+        for _ in range(200):
+            if all((case.tag, z) in service.cases._views for z in around(case, 4)):
+                break
+            time.sleep(0.05)
+        assert (case.tag, 1) in service.cases._views
+    finally:
+        service.close()

@@ -19,6 +19,8 @@ from diptych.server.service import Service
 __all__ = ["HEIGHT", "picture", "send_file"]
 
 HEIGHT, THUMBNAIL = 384, 96
+DECODED = ("reconstruction", "twin", "difference")
+"""Pictures that take a decoder's time."""
 KEEP, ASK_AGAIN = "private, max-age=86400", "private, no-cache"
 
 
@@ -41,6 +43,8 @@ def picture(
     shown = None if low is None or high is None else (low, high)
     drawing = Drawing(kind, channel, size or (THUMBNAIL if kind == "thumbnail" else HEIGHT), shown)
     png = service.pictures.get((case.tag, z, drawing), lambda: draw(service.cases, case, z, drawing))
+    if kind in DECODED:
+        service.ahead.note(case, z)
     return _tagged(request, png, "image/png", keep=version is not None)
 
 

@@ -18,7 +18,7 @@ h1, h2, h3 { font-weight: 500; color: #fff }
 h2 { margin-top: 3rem; border-bottom: 1px solid #333; padding-bottom: .3rem }
 a { color: #7fb8ea } code, pre { font: 14px/1.5 ui-monospace, monospace; background: #1d2026; border-radius: 4px }
 code { padding: .1rem .3rem } pre { padding: .8rem; overflow: auto }
-summary { cursor: pointer; padding: .5rem 0 } summary b { display: inline-block; min-width: 4.2rem; color: #8fd0a5 }
+summary { cursor: pointer; padding: .5rem 0 } summary b { display: inline-block; min-width: 4.6rem; color: #8fd0a5 }
 details { border-bottom: 1px solid #262a31 } table { border-collapse: collapse; width: 100% }
 td { border-top: 1px solid #262a31; padding: .3rem .6rem .3rem 0; vertical-align: top } .dim { color: #949aa4 }
 """
@@ -51,7 +51,10 @@ def api_page(openapi: dict[str, Any]) -> str:
 
 
 def _operation(openapi: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
-    title = f"<summary><b>{method.upper()}</b> <code>{escape(path)}</code></summary>"
+    words = operation.get("description", "")
+    first = words.partition(". ")[0].rstrip(".")
+    route = f"<b>{method.upper()}</b> <code>{escape(path)}</code>"
+    title = f"<summary>{route} <span class=dim>{_marked(first)}</span></summary>"
     rows = "".join(
         f"<tr><td><code>{escape(one['name'])}</code></td><td class=dim>{escape(one['in'])}</td>"
         f"<td>{escape(one.get('description', ''))}</td></tr>"
@@ -59,7 +62,7 @@ def _operation(openapi: dict[str, Any], method: str, path: str, operation: dict[
     )
     body = _body(openapi, operation)
     return (
-        f"<details>{title}<p>{_marked(operation.get('description', ''))}</p>"
+        f"<details>{title}<p>{_marked(words)}</p>"
         f"{f'<table>{rows}</table>' if rows else ''}{body}{_answers(operation)}</details>"
     )
 

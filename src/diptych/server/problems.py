@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -45,6 +44,12 @@ CODES = {
     503: "unavailable",
 }
 """A code for each status; some problems have a more telling one."""
+
+PLAIN = {
+    "Not Found": "there is nothing at this address; /api/v1/docs lists what there is",
+    "Method Not Allowed": "this address does not take that method; /api/v1/docs lists what there is",
+}
+"""What the router says, for people."""
 
 STATUS_OF: tuple[tuple[type[DiptychError], int, str], ...] = (
     (UsageError, 422, "invalid"),
@@ -114,7 +119,7 @@ def add_problem_handlers(app: FastAPI, *, private: str) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> JSONResponse:
-        message = str(error.detail) if error.detail else HTTPStatus(error.status_code).phrase
+        message = PLAIN.get(str(error.detail), str(error.detail))
         code = CODES.get(error.status_code, "error")
         return problem_response(error.status_code, code, message, headers=error.headers)
 

@@ -19,6 +19,7 @@ from fastapi import Depends, Request
 from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
+from diptych.server.ahead import LookAhead
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
 from diptych.server.exports import Exports
@@ -44,6 +45,7 @@ class Service:
         self.folder = Path(tempfile.mkdtemp(prefix="diptych-server-"))
         self.library = Library(archive)
         self.cases = Cases(self.library, settings, self.folder)
+        self.ahead = LookAhead(self.cases)
         self.jobs = Jobs(waiting=settings.max_waiting)
         self.uploads = Uploads(self.folder / "uploads", settings, forget=self.forget_upload)
         self.exports = Exports()
@@ -62,6 +64,7 @@ class Service:
 
     def close(self) -> None:
         """Stop jobs, and leave nothing of any patient behind."""
+        self.ahead.close()
         self.jobs.cancel_all()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -34,12 +34,12 @@ NIFTI: Answers = {
 MAKING: Answers = {202: {"model": JobResource, "description": "Being made; ask again when the job is done."}}
 
 
-def add_case_routes(router: APIRouter, kind: Literal["volumes", "uploads"]) -> None:
-    """Add the routes of a case below `/{key}`; `kind` says whose key it is."""
-    name = kind.capitalize().removesuffix("s")
+def add_case_routes(router: APIRouter, home: Literal["volumes", "uploads"]) -> None:
+    """Add the routes of a case below `/{key}`; `home` says whose key it is."""
+    name = home.capitalize().removesuffix("s")
 
     @router.get(
-        "/{key}/slices/{z}/{picture_kind}.png",
+        "/{key}/slices/{z}/{kind}.png",
         operation_id=f"get{name}Slice",
         response_class=Response,
         responses=PNG,
@@ -49,7 +49,7 @@ def add_case_routes(router: APIRouter, kind: Literal["volumes", "uploads"]) -> N
         request: Request,
         key: Key,
         z: Z,
-        picture_kind: Kind,
+        kind: Kind,
         channel: Annotated[Channel, Query(description="Which channel is shown.")] = "t1gd",
         low: Signal = None,
         high: Signal = None,
@@ -57,22 +57,22 @@ def add_case_routes(router: APIRouter, kind: Literal["volumes", "uploads"]) -> N
         v: Annotated[str | None, Query(max_length=64, description="Version; lets browsers keep it.")] = None,
     ) -> Response:
         """A picture of one slice, in the body's proportions; masks, labels and differences are transparent overlays."""
-        case = service.case(kind, key)
-        return picture(service, request, case, z, picture_kind, channel, window=(low, high), size=size, version=v)
+        case = service.case(home, key)
+        return picture(service, request, case, z, kind, channel, window=(low, high), size=size, version=v)
 
     @router.get(
         "/{key}/channels/{channel}.nii.gz", operation_id=f"get{name}Channel", response_class=Response, responses=NIFTI
     )
     def get_channel(service: TheService, request: Request, key: Key, channel: Channel) -> Response:
         """One channel as a de-identified NIfTI file; range requests are answered."""
-        return send_file(request, service.case(kind, key), channel)
+        return send_file(request, service.case(home, key), channel)
 
     @router.get(
         "/{key}/labels/{label}.nii.gz", operation_id=f"get{name}Labels", response_class=Response, responses=NIFTI
     )
     def get_labels(service: TheService, request: Request, key: Key, label: LabelMap) -> Response:
         """A known label map as NIfTI."""
-        return send_file(request, service.case(kind, key), label)
+        return send_file(request, service.case(home, key), label)
 
     @router.get(
         "/{key}/export/{prediction}.nii.gz",
@@ -83,7 +83,7 @@ def add_case_routes(router: APIRouter, kind: Literal["volumes", "uploads"]) -> N
     )
     def export_prediction(service: TheService, key: Key, prediction: Prediction, channel: Channel = "t1gd") -> Response:
         """The predicted lesion, or the healthy twin of a channel, as NIfTI in the grid of the patient's own images."""
-        case = service.case(kind, key)
+        case = service.case(home, key)
         made = service.exports.file(service.jobs, service.cases, case, prediction, channel)
         if isinstance(made, Job):
             job = JobResource.model_validate(made, from_attributes=True)
