@@ -1,0 +1,1 @@
+"""What every long training shares, whatever it trains: checkpoints, length, tables, stopping and repeating."""
