@@ -106,28 +106,27 @@ function ComposeControls() {
   );
 }
 
-function ComposeSlot({
-  label,
-  slice,
-  onUse,
-}: {
+interface ComposeSlotProps {
   label: string;
   slice: SliceRef | null;
   onUse: (slice: SliceRef | null) => void;
-}) {
+}
+
+/** Holds a slice; pressing it takes the one that is read. */
+function ComposeSlot({ label, slice, onUse }: ComposeSlotProps) {
   const reading = useView((view) => view.reading);
-  const name = slice ? `${slice.kind === "volume" ? slice.key : "your patient"}, slice ${slice.z}` : "none yet";
+  const name = slice && (slice.kind === "volume" ? slice.key : "your patient");
   return (
-    <span class="slot">
-      <span class="slot-label">{label}:</span> <b>{name}</b>
-      <button
-        type="button"
-        class="quiet"
-        onClick={() => onUse(reading)}
-        title={`Take the ${label.toLowerCase()} of the slice in the list's patient`}
-      >
-        Use current slice
-      </button>
-    </span>
+    <button
+      type="button"
+      class="slot"
+      onClick={() => onUse(reading)}
+      title={`Take the ${label.toLowerCase()} from the patient and slice that are open now`}
+    >
+      {label}: <b>{name ? `${tail(name)}, slice ${slice.z}` : "use this slice"}</b>
+    </button>
   );
 }
+
+/** The end of a key, which is what tells keys apart. */
+const tail = (key: string): string => (key.length > 12 ? `…${key.slice(-11)}` : key);

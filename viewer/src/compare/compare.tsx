@@ -1,10 +1,10 @@
 /** Two patients side by side, over one another with a swipe, or blinking; they scroll by the same millimetres. */
 
 import { useEffect, useState } from "preact/hooks";
-import { CHANNEL_TITLES, type Match } from "../api/types";
+import type { Match } from "../api/types";
 import { closeCompare, open, set, setAsk, setCompare, useView } from "../state/actions";
 import { data, LANES, useData, volumeOf, type Data } from "../state/data";
-import type { Compare, SliceRef, View } from "../state/view";
+import type { Compare, SliceRef } from "../state/view";
 import { ChannelStrip } from "../reading/channel-strip";
 import { Pane } from "../reading/pane";
 import { SliceRail } from "../reading/slice-rail";
@@ -127,7 +127,6 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
 
 function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare }) {
   const opacity = useView((view) => view.opacity);
-  const channel = useView((view) => view.channel);
   const match = useData((now) => matchOf(now, compare.with));
   return (
     <div class="bar">
@@ -163,7 +162,7 @@ function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare 
         disabled={compare.labels === "none"}
         onChange={(value) => set("opacity", value)}
       />
-      <span class="hint">{match ? distanceWords(match) : CHANNEL_TITLES[channel]}</span>
+      <span class="hint">{match && distanceWords(match)}</span>
       <span class="spring" />
       <button
         type="button"
@@ -195,7 +194,3 @@ function matchOf(now: Data, slice: SliceRef): Match | undefined {
 
 const distanceWords = ({ distance, normal_part, abnormal_part }: Match): string =>
   `Distance ${distance.toFixed(2)} = ${normal_part.toFixed(2)} anatomy + ${abnormal_part.toFixed(2)} lesion`;
-
-/** Next layout that is not side by side, or back to it; for the keyboard. */
-export const toggled = (view: View, layout: Compare["layout"]): Compare["layout"] =>
-  view.compare?.layout === layout ? "side" : layout;

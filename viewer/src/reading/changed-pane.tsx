@@ -10,7 +10,7 @@ import type { Source } from "./sources";
 
 const CHOICES: [View["changed"], string][] = [
   ["lesion", "Lesion"],
-  ["difference", "Difference"],
+  ["difference", "Change"],
   ["both", "Both"],
 ];
 
@@ -74,11 +74,11 @@ function Areas({ difference, lesion }: { difference: boolean; lesion: boolean })
         <>
           <li>
             <i class="brighter" aria-hidden="true" />
-            brighter than twin
+            brighter
           </li>
           <li>
             <i class="darker" aria-hidden="true" />
-            darker than twin
+            darker
           </li>
         </>
       )}

@@ -81,7 +81,7 @@ export function SwipeHandle({ frame, value, label, onChange }: SwipeHandleProps)
       aria-valuemax={100}
       aria-valuenow={Math.round(value * 100)}
       aria-valuetext={`${Math.round(value * 100)} % original`}
-      style={{ left: `${Math.min(frame.width - 2, Math.max(2, value * frame.width))}px` }}
+      style={{ left: `${Math.min(frame.width - 12, Math.max(12, value * frame.width))}px` }}
       onPointerDown={(event) => {
         dragged.current = true;
         event.currentTarget.setPointerCapture(event.pointerId);

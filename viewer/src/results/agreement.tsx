@@ -21,7 +21,7 @@ export function disagreement(match: Match, lane: LaneName): CellGrid | null {
 export function agreementWords(grid: CellGrid): string {
   const cells = grid.flat();
   const equal = cells.filter((value) => value < 0.005).length;
-  return `${equal} of ${cells.length} cells agree exactly`;
+  return `${equal} of ${cells.length} cells equal`;
 }
 
 /** Teal where the slices agree, clear to orange the more they differ. */
