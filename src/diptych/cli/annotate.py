@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from diptych.cli import annotate_anatomy, annotate_import, annotate_lesions, annotate_review
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -14,7 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-@app.callback()
-def annotate() -> None:
-    """Label patients that have no labels, take labels from elsewhere, and let experts correct them."""
+app.command("anatomy")(annotate_anatomy.anatomy)
+app.add_typer(annotate_lesions.app)
+app.command("import")(annotate_import.import_labels)
+app.add_typer(annotate_review.app)

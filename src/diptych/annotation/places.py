@@ -1,0 +1,86 @@
+"""Where the labels of each patient go: beside its images, or in a folder of its own under another one.
+
+Knows names and files, not images.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diptych.errors import InputError, LayoutError
+from diptych.volumes import PatientFiles, find_patients
+from diptych.volumes.layout import one_line
+
+__all__ = ["Place", "find_places", "make_folder", "write_whole"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One patient and the folder its anatomy labels belong into."""
+
+    files: PatientFiles
+    folder: Path
+    labels: Path
+
+    @property
+    def sheet(self) -> Path:
+        return self.folder / f"{self.files.patient_key}-anatomy.png"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / f"{self.files.patient_key}-anatomy.json"
+
+
+def find_places(sources: Sequence[Path | str], out: Path | str | None = None) -> list[Place]:
+    """Patients of all sources, each once, in the order of their keys; `out` takes the labels instead of the sources.
+
+    Raises:
+        LayoutError: a source holds no patient, or two of them claim one key.
+    """
+    found: dict[str, Place] = {}
+    for source in sources:
+        for files in find_patients(source):
+            place = _place(files, None if out is None else Path(out))
+            earlier = found.setdefault(files.patient_key, place)
+            if earlier.files.channels != files.channels:
+                there = next(iter(earlier.files.channels.values())).parent
+                raise LayoutError(
+                    f"{one_line(source)}: patient {files.patient_key} is also in {one_line(there)}; give one of them"
+                )
+    return [found[key] for key in sorted(found)]
+
+
+def _place(files: PatientFiles, out: Path | None) -> Place:
+    beside = next(iter(files.channels.values())).parent
+    folder = beside if out is None else out / files.patient_key
+    own = folder / f"{files.patient_key}-anatomy.nii.gz"
+    return Place(files, folder, files.anatomy if out is None and files.anatomy is not None else own)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, or say why that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{one_line(folder)}: cannot be made ({error.strerror}); give a folder that can be written as --out"
+        ) from None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{one_line(path)}: cannot be written ({error.strerror}); choose another place") from None
+    finally:
+        temporary.unlink(missing_ok=True)
