@@ -30,6 +30,7 @@ from diptych.cli import (
     serve,
     show,
     split,
+    sweep,
     train,
 )
 from diptych.errors import DiptychError
@@ -96,6 +97,7 @@ app.command(rich_help_panel="Data")(split.split)
 app.add_typer(annotate.app, rich_help_panel="Data")
 app.command(rich_help_panel="Model")(train.train)
 app.command(rich_help_panel="Model")(evaluate.evaluate)
+app.command(rich_help_panel="Model")(sweep.sweep)
 app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
 app.command(rich_help_panel="Model")(fit_tables.fit_tables)
 app.command(rich_help_panel="Archive")(index.index)
