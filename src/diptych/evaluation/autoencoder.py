@@ -28,7 +28,7 @@ from diptych.search import load_arrays, save_arrays
 
 __all__ = ["BATCH", "STEPS", "Autoencoder", "fitted_autoencoder"]
 
-STEPS, BATCH, RATE = 200, 8, 1e-3
+STEPS, BATCH, RATE = 100, 8, 1e-3
 READ_BATCH = 16
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,7 @@ class Section:
         """Plain values; `from_json` reads them back."""
         return {
             "blocks": [_block_to_json(block) for block in self.blocks],
-            "numbers": dict(self.numbers),
+            "numbers": _plain(self.numbers),
             "headline": [list(line) for line in self.headline],
         }
 
@@ -139,7 +140,16 @@ def _block_to_json(block: Block) -> dict[str, Any]:
     if isinstance(block, Figure):
         png = base64.b64encode(block.png).decode()
         return {"kind": "figure", "title": block.title, "png": png, "caption": block.caption}
-    return {"kind": "table", **vars(block), "formats": dict(block.formats)}
+    return {"kind": "table", **vars(block), "formats": dict(block.formats), "rows": _plain(block.rows)}
+
+
+def _plain(value: Any) -> Any:
+    """The same with nothing for numbers that are none: JSON has no word for them."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _block_from_json(data: Mapping[str, Any]) -> Block:

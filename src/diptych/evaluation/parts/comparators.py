@@ -10,7 +10,7 @@ from diptych.evaluation.bootstrap import Draws
 from diptych.evaluation.context import Context
 from diptych.evaluation.fusion import Distances
 from diptych.evaluation.own_answers import own_metrics
-from diptych.evaluation.part import Cell, Part, Section, Table, Words
+from diptych.evaluation.part import Cell, Part, Section, Table, Words, left_out
 from diptych.evaluation.retrieval_score import Truth, nearest_slices
 from diptych.progress import Progress
 
@@ -24,6 +24,8 @@ def run(context: Context, progress: Progress) -> Section:
     """Search by normal among slices that the model calls lesion-free, and look up where they are and what they hold."""
     trial = context.trial(progress)
     free = context.once("predicted lesion-free", lambda: _predicted_free(context, progress))
+    if not free.any():
+        return left_out("the model sees a lesion in every slice, so there is nothing to compare with")
     truth = trial.truths()["abnormal"]
     heights = np.concatenate([context.records[key].z_mm for key in context.keys])
     draws = Draws.of(trial.person[trial.slices.volume[trial.queries]], seed=context.seed)
