@@ -14,6 +14,7 @@ from diptych.evaluation.context import Context, people
 from diptych.evaluation.retrieval_score import Truth, score
 from diptych.slices import PatientRecord
 from tests.evaluation.conftest import Scene
+from tests.slices.making import make_store, make_volume
 
 
 def records(context: Context, **hashes: str) -> dict[str, PatientRecord]:
@@ -54,6 +55,12 @@ def test_a_query_with_nobody_else_to_find_is_refused(scene: Scene, tmp_path: Pat
 def test_an_unknown_patient_is_named(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nobody"):
         scene.context(tmp_path, queries=["P0", "nobody"])
+
+
+def test_slices_of_another_size_are_refused(scene: Scene, tmp_path: Path) -> None:
+    make_store(tmp_path / "small", [make_volume("P0"), make_volume("P1", seed=1)])
+    with pytest.raises(StoreError, match="the model takes 32x64"):
+        Scene(tmp_path / "small", scene.model).context(tmp_path)
 
 
 def test_baselines_are_fitted_to_patients_on_neither_list(scene: Scene, tmp_path: Path) -> None:

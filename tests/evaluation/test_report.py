@@ -12,8 +12,9 @@ from diptych.errors import UsageError
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_out
 from diptych.evaluation.parts import NAMES, find_parts
-from diptych.evaluation.report import show_cell, terminal_lines, write_report
+from diptych.evaluation.report import terminal_lines, write_report
 from diptych.evaluation.runner import run_parts
+from diptych.evaluation.words import show_cell
 from diptych.progress import Progress
 from tests.evaluation.conftest import Scene
 
@@ -83,6 +84,7 @@ def test_a_report_is_one_page_with_the_same_numbers_beside_it(context: Context, 
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["parts"]["summary"]["numbers"] == {"share": 0.12345}
     assert results["manifest"]["model"]["fingerprint"] == context.fingerprint
+    assert "| <a> | 12.3% |" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "tables" / "summary-1.csv").read_text() == "name,share\n<a>,0.12345\nb,\n"
 
 

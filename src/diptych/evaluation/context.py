@@ -27,7 +27,7 @@ from diptych.retrieval.decoded_planes import PlaneDecoder
 from diptych.retrieval.labelled import LabelledSlices
 from diptych.retrieval.learned import load_learned_tables
 from diptych.retrieval.metrics import model_tables
-from diptych.slices import PatientRecord, SliceStore
+from diptych.slices import PatientRecord, SliceGeometry, SliceStore
 from diptych.tables import Tables
 from diptych.volumes import subject_of
 
@@ -185,11 +185,11 @@ class Context:
         bare = [key for key in self.keys if self.records[key].lesion_pixels is None]
         if bare:
             raise StoreError(f"patient {bare[0]}: has no lesion labels, which evaluation needs; take it off the list")
-        if len({self.homes[key].geometry.size for key in self.keys} | {self.network.config.image_size}) > 1:
-            raise StoreError(
-                f"{self.stores[0].path}: slices of {self.stores[0].geometry.size}, the model takes "
-                f"{self.network.config.image_size}; prepare a store with the model's size"
-            )
+        config = self.network.config
+        geometry = SliceGeometry(size=config.image_size, field=config.field_mm)
+        for store in {self.homes[key] for key in self.keys}:
+            if store.geometry != geometry:
+                raise StoreError(f"{store.path}: slices of {store.geometry}, the model takes {geometry}; prepare it so")
         numbers = dict(zip(self.keys, self.people.tolist(), strict=True))
         for key in self.queries:
             if all(numbers[other] == numbers[key] for other in self.references):

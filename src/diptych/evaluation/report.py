@@ -2,6 +2,7 @@
 
     REPORT/index.html        everything, pictures inside; opens without a network
     REPORT/results.json      manifest, and the numbers and tables of every part at full precision
+    REPORT/report.md         words and tables without the pictures
     REPORT/tables/*.csv      each table
 
 Knows sections; nothing about how they came about.
@@ -21,16 +22,18 @@ from typing import Any
 from diptych.errors import UsageError
 from diptych.evaluation.context import Context
 from diptych.evaluation.manifest import make_manifest
+from diptych.evaluation.markdown import draw_markdown
 from diptych.evaluation.page_style import STYLE
-from diptych.evaluation.part import Block, Cell, Figure, Table, Words
+from diptych.evaluation.part import Block, Figure, Table, Words
 from diptych.evaluation.runner import Finished
+from diptych.evaluation.words import about, show_cell
 from diptych.figures import NOTICE
 
 __all__ = ["draw_block", "draw_page", "results", "show_cell", "table_csv", "terminal_lines", "write_report"]
 
 
 def write_report(finished: Sequence[Finished], context: Context, out: Path) -> Path:
-    """Write page, JSON and CSV; returns the page."""
+    """Write page, JSON, Markdown and CSV; returns the page."""
     manifest = make_manifest(context)
     found, page = results(finished, context), out / "index.html"
     try:
@@ -39,6 +42,7 @@ def write_report(finished: Sequence[Finished], context: Context, out: Path) -> P
         for done in finished:
             for number, table in enumerate(done.section.tables, start=1):
                 (out / "tables" / f"{done.part.name}-{number}.csv").write_text(table_csv(table), encoding="utf-8")
+        (out / "report.md").write_text(draw_markdown(finished, manifest), encoding="utf-8")
         page.write_text(draw_page(finished, manifest), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror}); make room or give another --out") from None
@@ -58,7 +62,7 @@ def draw_page(finished: Sequence[Finished], manifest: dict[str, Any]) -> str:
         '<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Diptych: evaluation</title><style>{STYLE}</style></head><body>"
-        f"<header><h1>Evaluation</h1><p>{escape(_about(manifest))}</p><p class=notice>{escape(NOTICE)}</p></header>"
+        f"<header><h1>Evaluation</h1><p>{escape(about(manifest))}</p><p class=notice>{escape(NOTICE)}</p></header>"
         f"<nav><ol>{contents}</ol></nav><main>{sections}</main>"
         f"<footer>{_foot(manifest)}</footer></body></html>\n"
     )
@@ -75,17 +79,6 @@ def terminal_lines(finished: Sequence[Finished]) -> list[str]:
         if "left_out" in done.section.numbers:
             lines.append(f"  left out: {done.section.numbers['left_out']}")
     return lines
-
-
-def show_cell(cell: Cell, form: str = ".3f") -> str:
-    """A cell as it stands on the page: whole numbers and text as they are, other numbers in the column's format."""
-    if cell is None or (isinstance(cell, float) and cell != cell):
-        return "–"
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, int):
-        return format(cell, form if form.endswith("d") else "d")
-    return format(cell, form if not form.endswith("d") else ".3f")
 
 
 def _results(done: Finished) -> dict[str, Any]:
@@ -143,13 +136,6 @@ def _table(table: Table) -> str:
             "<tr>" + "".join(f"<td{mark}>{escape(show_cell(cell, form))}</td>" for cell, form, mark in cells) + "</tr>"
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _about(manifest: dict[str, Any]) -> str:
-    queries, references = manifest["queries"], manifest["references"]
-    among = "one another" if set(queries) == set(references) else f"{len(references)} reference patients"
-    fingerprint = manifest["model"]["fingerprint"][:12]
-    return f"Model {fingerprint}, {len(queries)} query patients among {among}, seed {manifest['seed']}."
 
 
 def _foot(manifest: dict[str, Any]) -> str:
