@@ -129,7 +129,8 @@ def _annotate(job: _Job) -> _Outcome:
     place = job.place
     key = place.files.patient_key
     try:
-        settings, inputs = asdict(job.effort), _hashes(place.files)
+        settings = {name: list(levels) for name, levels in asdict(job.effort).items()}  # as JSON gives them back
+        inputs = _hashes(place.files)
         if not job.replace and (earlier := _earlier(place, settings, inputs)):
             return earlier
         volume = read_patient(replace(place.files, anatomy=None, twin={}))
