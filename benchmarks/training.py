@@ -32,7 +32,7 @@ from diptych.config import LossConfig, ModelConfig
 from diptych.model import Critic, FeatureDecomposingNetwork
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
 
-BATCH = {64: 32, 128: 16, 256: 4}
+BATCH = {64: 32, 128: 16, 256: 8}
 ROUNDS = {64: 5, 128: 4, 256: 3}
 LOSSES = LossConfig()
 
