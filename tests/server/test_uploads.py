@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
+from diptych.server.service import sweep
 from diptych.server.uploads import shown_name
 from diptych.volumes import Limits
 from tests.archive.patients import write_patient
@@ -180,6 +184,17 @@ def test_nothing_is_left_behind(
         ready(client, upload(client, newcomer))
         assert list(tmp_path.glob("diptych-server-*/uploads/*"))
     assert list(tmp_path.glob("diptych-server-*")) == []
+
+
+def test_a_killed_service_is_tidied_up_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, mine = tmp_path / f"diptych-server-{dead.pid}-x", tmp_path / f"diptych-server-{os.getpid()}-y"
+    left.mkdir()
+    mine.mkdir()
+    sweep()
+    assert (left.exists(), mine.exists()) == (False, True)
 
 
 def test_an_upload_enters_the_archive_only_when_asked(

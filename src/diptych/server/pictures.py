@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from diptych.figures import ANATOMY_COLOURS, LESION_COLOURS
 from diptych.retrieval.explain import SliceView
@@ -37,6 +37,8 @@ NOTHING, FULL = 0.6, 2.4
 """Z-scores from which on a difference shows, and at which it is opaque."""
 SMOOTH = 1.2
 """Pixels over which a difference is smoothed: fine texture, which no code can hold, is not disease."""
+RIM = 5.0
+"""Pixels from the brain's edge over which a difference fades: the twin's edge is never as sharp as the image's."""
 COMPRESSION = 3
 
 
@@ -175,8 +177,9 @@ def _paint(labels: NDArray[np.uint8], colours: Mapping[int, tuple[int, int, int]
 def _difference(seen: NDArray[np.float32], twin: NDArray[np.float32]) -> NDArray[np.float32]:
     """How much brighter an image is than its twin, in z-scores, where both show brain."""
     brain = (seen > FILL + EDGE) & (twin > FILL + EDGE)
-    smooth: NDArray[np.float32] = gaussian_filter(np.where(brain, seen - twin, 0.0), SMOOTH)
-    return np.where(brain, smooth, 0.0).astype(np.float32)
+    inside = np.clip(distance_transform_edt(np.pad(brain, 1))[1:-1, 1:-1] / RIM, 0.0, 1.0)
+    smooth = gaussian_filter(np.where(brain, seen - twin, 0.0), SMOOTH)
+    return np.asarray(smooth * inside, dtype=np.float32)
 
 
 def _heat(difference: NDArray[np.float32]) -> Image.Image:

@@ -6,6 +6,7 @@ Knows how the parts fit together; nothing about HTTP but where FastAPI keeps thi
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Annotated, TypeVar
 
+import psutil
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
@@ -33,6 +35,7 @@ from diptych.server.uploads import Upload, Uploads
 __all__ = ["Service", "TheService"]
 
 Result = TypeVar("Result")
+FOLDER = "diptych-server-"
 RECEIVING = 4
 """Uploads that may come in at a time: each may be large."""
 
@@ -42,7 +45,8 @@ class Service:
 
     def __init__(self, archive: Archive, settings: ServerSettings) -> None:
         self.settings = settings
-        self.folder = Path(tempfile.mkdtemp(prefix="diptych-server-"))
+        sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
         self.library = Library(archive)
         self.cases = Cases(self.library, settings, self.folder)
         self.ahead = LookAhead(self.cases)
@@ -117,6 +121,14 @@ class Service:
 
     def sketcher(self, archive: Archive) -> Sketcher:
         return Sketcher.of(archive)
+
+
+def sweep() -> None:
+    """Take away folders of services that were killed before they could tidy up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        if pid.isdigit() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def of(request: Request) -> Service:
