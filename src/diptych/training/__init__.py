@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from diptych.runs.length import Length
 from diptych.training.options import RunConfig, TrainingOptions
-from diptych.training.schedule import Length
 from diptych.training.trainer import train
 from diptych.training.validate import validate
 

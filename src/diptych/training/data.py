@@ -14,6 +14,7 @@ import torch
 from diptych.config import Preset
 from diptych.errors import StoreError, UsageError
 from diptych.model import load_model
+from diptych.runs.length import Length
 from diptych.slices import ROBUST_AUGMENTATION, PatientRecord, SliceDataset, SliceStore
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 from diptych.training.options import (
@@ -25,7 +26,6 @@ from diptych.training.options import (
     require_same_shape,
     stored_config,
 )
-from diptych.training.schedule import Length
 from diptych.training.validate import evenly_spaced
 
 __all__ = ["RunData", "open_data", "resolve"]

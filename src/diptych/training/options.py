@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from diptych.config import LossConfig, ModelConfig, Preset, TrainingConfig, get_preset
 from diptych.errors import InputError, ModelError, UsageError
-from diptych.training.schedule import Length
+from diptych.runs.length import Length
 
 __all__ = [
     "PRECISIONS",

@@ -30,9 +30,9 @@ from torch.nn import BatchNorm2d
 from diptych.config import Preset
 from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
+from diptych.runs.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
 from diptych.slices import Batch
 from diptych.training.averaging import AveragedNetwork
-from diptych.training.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
 from diptych.training.distributed import Workers
 
 __all__ = ["Learner"]

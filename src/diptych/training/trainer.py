@@ -2,40 +2,36 @@
 
     diptych train STORE --preset cpu-8x8 --out RUN --minutes 60
 
-Algorithm 1 itself is in `step.py`; how long and how fast, in `schedule.py`; what is kept, in `checkpoint.py` and
+Algorithm 1 itself is in `step.py`; how fast, in `schedule.py`; how long and what is kept, in `diptych.runs` and
 `run.py`. Everything random is a function of (seed, step), so a run that was killed and resumed ends with the same
 bits as one that was not, on a CPU with the same number of threads.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
-
-import torch
-from torch.utils import deterministic
 
 from diptych.model.export import load_model
 from diptych.processes import only_writer
 from diptych.progress import Progress, silent
+from diptych.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
+from diptych.runs.conduct import Interruption, repeatable
+from diptych.runs.length import Plan
+from diptych.runs.tables import Say
 from diptych.slices import Batch, MatchedSampler, load_batches
-from diptych.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
 from diptych.training.data import RunData, open_data, resolve
 from diptych.training.distributed import Workers, start_workers
 from diptych.training.examples import choose_examples, make_examples
 from diptych.training.guard import Guard, name_memory_failure, require_memory
-from diptych.training.journal import Journal, Say
+from diptych.training.journal import Journal
 from diptych.training.options import RunConfig, TrainingOptions
 from diptych.training.pictures import draw_examples, save_picture
 from diptych.training.run import begin_report, export_model, model_notes
-from diptych.training.schedule import Plan, learning_rate
+from diptych.training.schedule import learning_rate
 from diptych.training.step import Learner
 from diptych.training.validate import validate
 from diptych.volumes.volume import LESION_LABELS
@@ -63,7 +59,7 @@ def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = l
             options, progress, say = replace(options, resume=True, tensorboard=False), silent, lambda line: None
         config, stores = resolve(options)
         options.out.mkdir(parents=True, exist_ok=True)
-        with _repeatable(config.threads), only_writer(options.out) if workers.is_main else nullcontext():
+        with repeatable(config.threads), only_writer(options.out) if workers.is_main else nullcontext():
             if workers.is_main:
                 write_json(options.out / "config.json", config.to_dict())
                 workers.wait()
@@ -117,7 +113,7 @@ class Trainer:
             workers=4 if self.workers.device.type == "cuda" else 0,
             pin_memory=self.workers.device.type == "cuda",
         )
-        with _Interruption() as interruption:
+        with Interruption() as interruption:
             while not self.plan.done(self.step):
                 self._take_step(next(batches))
                 if self.plan.validates(self.step, self.config.preset.training.validate_every):
@@ -240,43 +236,6 @@ class Trainer:
         training, model = self.config.preset.training, self.config.preset.model
         per_image = self.learner.bytes_per_image(self._batch(0))
         require_memory(per_image, self.learner.part_size, training.batch_size, model.image_size, self.workers.device)
-
-
-class _Interruption:
-    """Turns Ctrl-C and SIGTERM into a wish to stop after the current step; a second one stops at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Interruption:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-@contextmanager
-def _repeatable(threads: int) -> Iterator[None]:
-    """Fixed threads, and deterministic algorithms where torch has them; leaves torch as it was."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode("warn")  # unlike use_deterministic_algorithms, imports no compiler
-    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it only costs time
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        torch.set_deterministic_debug_mode(before[1])
 
 
 def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:

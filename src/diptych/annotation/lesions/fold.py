@@ -45,7 +45,7 @@ LOOKS, LOOKED_AT = 3, 3
 RESULT = "result.json"
 
 Report = Callable[[int, int, str], None]
-"""Steps done in this fold, steps in all as far as is known, and a line that shows whether it learns."""
+"""Steps of this fold done since it began or was resumed, those in all, and a line that shows whether it learns."""
 
 
 class FoldTrainer:
@@ -73,10 +73,11 @@ class FoldTrainer:
     def train(self, stop: Callable[[], bool], report: Report) -> dict[str, Any]:
         """Train to the end of the plan, judge, and return the result; `KeyboardInterrupt` once `stop` says so."""
         self._begin()
+        first = self.step
         while not self.plan.done(self.step):
             metrics = self._take_step()
             self.trend.add(metrics["loss"])
-            report(self.step, self.plan.total(self.step), self._line(metrics))
+            report(self.step - first, self.plan.total(self.step) - first, self._line(metrics))
             asked = stop()
             looks = self._looks()
             if looks:

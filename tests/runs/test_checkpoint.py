@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from diptych.errors import InputError
-from diptych.training.checkpoint import (
+from diptych.runs.checkpoint import (
     Checkpoint,
     load_checkpoint,
     optimizer_tensors,
@@ -61,7 +61,7 @@ def test_failure_at_any_point_leaves_a_whole_checkpoint(
 
         return call
 
-    monkeypatch.setattr("diptych.training.checkpoint.save_file", dying(save_file))
+    monkeypatch.setattr("diptych.runs.checkpoint.save_file", dying(save_file))
     monkeypatch.setattr(os, "fsync", dying(os.fsync))
     monkeypatch.setattr(os, "replace", dying(os.replace))
     with suppress(Killed):
