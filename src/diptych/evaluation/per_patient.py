@@ -1,6 +1,6 @@
 """A figure that each patient has, in short: mean, standard deviation, bootstrap interval over patients.
 
-Knows numbers alone.
+Knows numbers alone; every value is another patient's.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.evaluation.bootstrap import Draws
+
 __all__ = ["CELLS", "Summary", "plain", "summarise"]
 
-DRAWS = 2000
 CELLS = ("mean", "sd", "low", "high", "patients")
 """Names of the columns that `Summary.cells` fills."""
 
@@ -51,9 +52,8 @@ def summarise(values: NDArray[np.floating] | Sequence[float], *, seed: int = 0) 
     kept = kept[~np.isnan(kept)]
     if not kept.size:
         return Summary(math.nan, math.nan, math.nan, math.nan, 0)
-    draws = np.random.default_rng(seed).choice(kept, size=(DRAWS, kept.size)).mean(axis=1)
-    low, high = np.percentile(draws, (2.5, 97.5))
-    return Summary(float(kept.mean()), float(kept.std()), float(low), float(high), int(kept.size))
+    interval = Draws.of(np.arange(kept.size), seed=seed).mean(kept)
+    return Summary(interval.value, float(kept.std()), interval.low, interval.high, int(kept.size))
 
 
 def plain(value: Any) -> Any:

@@ -240,5 +240,5 @@ PART = Part(
     "Other ways of asking",
     "Whether sketches, composed slices, regions and lesions anywhere find what the labels say is right.",
     run,
-    settings={"version": 1},
+    settings={"version": 2},
 )

@@ -66,5 +66,5 @@ def _plot(found: Survey) -> Figure:
 
 
 PART = Part(
-    "reconstruction", "Reconstruction", "How near both decoded images come to the input.", run, settings={"version": 1}
+    "reconstruction", "Reconstruction", "How near both decoded images come to the input.", run, settings={"version": 2}
 )

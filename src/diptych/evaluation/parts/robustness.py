@@ -157,7 +157,7 @@ def _table(numbers: dict[str, dict[str, float]], top: int) -> Table:
 
 
 def _plot(numbers: dict[str, dict[str, float]]) -> Figure:
-    plot = Plot(figsize=(7.5, 4), layout="constrained")
+    plot = Plot(figsize=(8, 4.6), layout="constrained")
     left, right = plot.subplots(1, 2, sharey=True)
     names = [name for name in numbers if name != "none"][::-1]
     heights = np.arange(len(names))
@@ -166,7 +166,7 @@ def _plot(numbers: dict[str, dict[str, float]]) -> Figure:
     left.set_yticks(heights, names)
     left.set_xlabel("share of ids that stay")
     left.set_xlim(0, 1)
-    left.legend(fontsize=8, frameon=False)
+    left.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     for key, offset, label in (("dice", 0.25, "Dice of the lesion"), ("find_normal", 0.0, "found by normal"),
                                ("find_abnormal", -0.25, "found by abnormal")):  # fmt: skip
         if key in numbers["none"]:
@@ -174,7 +174,7 @@ def _plot(numbers: dict[str, dict[str, float]]) -> Figure:
             right.barh(heights + offset, shares, 0.23, label=label)
     right.axvline(1, color="0.6", linewidth=0.8, linestyle="--")
     right.set_xlabel("relative to the unchanged image")
-    right.legend(fontsize=8, frameon=False, loc="lower left")
+    right.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     return Figure.of_plot("What changes of the image change", plot)

@@ -97,5 +97,5 @@ PART = Part(
     "Segmentation",
     "How well the abnormal code alone gives the lesion back, volume by volume.",
     run,
-    settings={"version": 1},
+    settings={"version": 2},
 )

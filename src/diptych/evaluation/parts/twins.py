@@ -75,5 +75,5 @@ PART = Part(
     "Healthy twins",
     "How near the generated healthy image comes to a phantom's true one, inside the lesion.",
     run,
-    settings={"version": 1},
+    settings={"version": 2},
 )
