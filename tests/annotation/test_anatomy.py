@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.annotation import anatomy
+from diptych.annotation import anatomy, registration
 from diptych.annotation.anatomy import annotate_anatomy, label_anatomy
 from diptych.annotation.quality import Quality
 from diptych.annotation.registration import Effort
-from diptych.errors import DiptychError, MissingExtraError
+from diptych.errors import DiptychError, MissingExtraError, VolumeError
 from diptych.phantom import Phantom
 from diptych.volumes import Volume, find_patients, read_patient, write_nifti
 from tests.annotation.conftest import write_case
+from tests.conftest import Run
 
 QUICK = Effort(affine=(200, 100, 0, 0), deformable=(10, 0))
 GOOD = Quality("good", 0.6, 0.95, {}, {}, ())
@@ -120,6 +121,27 @@ def test_a_missing_extra_is_named(patients: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "ants", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'diptych\[annotation\]'"):
         annotate_anatomy([patients])
+
+
+def test_trouble_inside_ants_is_one_line(phantom: Phantom, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> list[str]:
+        raise RuntimeError("ITK\nsays no")
+
+    monkeypatch.setattr(registration, "_find_transforms", fail)
+    with pytest.raises(VolumeError, match=r"registration failed \(ITK says no\)"):
+        label_anatomy(phantom.volume)
+
+
+@pytest.mark.e2e
+def test_the_command_goes_on_after_a_bad_patient(
+    patients: Path, phantom: Phantom, diptych: Run, quick: list[str]
+) -> None:
+    annotate_anatomy([patients])
+    write_case(patients, "Case-2", phantom, leave_out="t1n")
+    done = diptych("annotate", "anatomy", patients, "--workers", 1)
+    assert done.returncode == 4
+    assert "0 patients labelled, 0 of them to be checked; 1 had labels; 1 failed" in done.stdout
+    assert "failed: Case-2: Case-2: has no T1" in done.stderr
 
 
 @pytest.mark.data
