@@ -53,7 +53,7 @@ def test_a_sweep_trains_evaluates_compares_and_does_nothing_twice(tmp_path: Path
     store = _store(tmp_path / "store", (32, 32))
     presets = ("paper-4x4", "paper-4x4-nodm")
     options = SweepOptions(store.path, tmp_path / "sweep", presets=presets, minutes=0.03, threads=1)
-    trained = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
+    *_, trained = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
     page = write_comparison(trained, options.out).read_text(encoding="utf-8")
     assert page.count("data:image/png") == 2
     assert "4×4 + DM" in page
@@ -62,6 +62,6 @@ def test_a_sweep_trains_evaluates_compares_and_does_nothing_twice(tmp_path: Path
     assert (options.out / "retrieval.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * 3
     model = options.out / "paper-4x4" / "run" / "model" / "model.safetensors"
     before = model.stat().st_mtime_ns
-    again = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
+    *_, again = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
     assert again[0].numbers == trained[0].numbers
     assert model.stat().st_mtime_ns == before

@@ -36,7 +36,8 @@ def sweep(
     """Train and evaluate the paper's configurations at a size that fits the machine, and compare them on one page.
 
     Grids of 4x4 to 32x32, with and without distribution matching, small networks for the store's slices; grids too fine
-    for the slices are left out. The same command run again goes on where it stopped. DIR/index.html is the comparison.
+    for the slices are left out. The same command run again goes on where it stopped. DIR/index.html compares what is
+    finished.
     """
     from diptych.cli.console import progress_bar
     from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions
@@ -55,6 +56,6 @@ def sweep(
         seed=seed,
         threads=threads,
     )
-    trained = run_sweep(options, show=progress_bar, say=lambda line: print(line, file=sys.stderr, flush=True))
-    page = write_comparison(trained, out)
-    print(f"{page}: {len(trained)} configurations")
+    for trained in run_sweep(options, show=progress_bar, say=lambda line: print(line, file=sys.stderr, flush=True)):
+        page = write_comparison(trained, out)
+        print(f"{page}: {len(trained)} configurations", flush=True)

@@ -12,7 +12,7 @@ input is the store's. Knows training and evaluation; nothing about pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +88,11 @@ class Trained:
     """By part."""
 
 
-def sweep(options: SweepOptions, *, show: Show, say: Say) -> list[Trained]:
-    """Train and evaluate every configuration that fits the store; what is finished is not done again."""
+def sweep(options: SweepOptions, *, show: Show, say: Say) -> Iterator[list[Trained]]:
+    """Train and evaluate every configuration that fits the store; what is finished is not done again.
+
+    Yields all configurations so far after each one, so that a long sweep can be looked at before its end.
+    """
     store = SliceStore.open(options.store)
     fitting, left_out = configurations(options.presets, store)
     for name, reason in left_out.items():
@@ -98,12 +101,12 @@ def sweep(options: SweepOptions, *, show: Show, say: Say) -> list[Trained]:
         raise UsageError(f"{options.store}: none of the configurations fits; prepare slices of 128x128 pixels")
     split = _split(options, store)
     lists = _write_lists(options.out, split)
-    trained = []
+    trained: list[Trained] = []
     for number, configuration in enumerate(fitting, start=1):
         say(f"configuration {number} of {len(fitting)}: {configuration.title}")
         run = _train(configuration, options, lists, show=show, say=say)
         trained.append(_evaluate(configuration, options, store, split, run, show=show))
-    return trained
+        yield trained
 
 
 def configurations(presets: Sequence[str], store: SliceStore) -> tuple[list[Configuration], dict[str, str]]:
