@@ -107,16 +107,11 @@ def test_changed_weights_are_refused(finished: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_commands(finished: Path, tmp_path: Path, diptych: Run) -> None:
+def test_command(finished: Path, tmp_path: Path, diptych: Run) -> None:
     write_case(tmp_path / "in", 7)
     write_case(tmp_path / "in", 8, key="empty", turn=lambda array: array * 0)
     done = diptych("annotate", "lesions", "predict", "in", "--model", finished, "--out", "out", "--threads", 1)
     assert done.returncode == 4, done.stderr
     assert "1 patients labelled" in done.stdout
     assert "failed: empty:" in done.stderr
-    refused = diptych("annotate", "lesions", "train", "in", "--out", "run", "--preset", "3mm")
-    assert (refused.returncode, refused.stderr) == (
-        2,
-        "diptych: --preset 3mm: not known; presets are 2mm-cpu, 1mm-gpu\n",
-    )
     assert read_nifti(tmp_path / "out/case-07/case-07-seg.nii.gz").stored.shape == SHAPE

@@ -154,6 +154,11 @@ def test_fewer_patients_than_folds(tmp_path: Path, tiny_preset: LesionPreset) ->
         train_lesions(request_for(source, tmp_path / "run", folds=5))
 
 
+def test_unknown_preset_names_the_known(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--preset 3mm: not known; presets are 2mm-cpu, 1mm-gpu"):
+        train_lesions(LesionOptions(out=tmp_path / "run", source=tmp_path, preset="3mm"))
+
+
 def test_checkpoints_are_no_pickles(finished: Path) -> None:
     names = {path.name for path in finished.rglob("*") if path.is_file() and "checkpoints" in path.parts}
     assert names == {"tensors.safetensors", "state.json"}

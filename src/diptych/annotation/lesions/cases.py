@@ -43,9 +43,9 @@ class Case:
         with safe_open(self.path, "np") as file:
             return dict(file.metadata() or {})
 
-    @cached_property
+    @property
     def labels(self) -> NDArray[np.uint8]:
-        """Lesion labels, `[x, y, z]`."""
+        """Lesion labels, `[x, y, z]`, read anew each time."""
         with safe_open(self.path, "np") as file:
             labels: NDArray[np.uint8] = file.get_tensor("labels")
         return labels

@@ -58,8 +58,8 @@ class CropSampler:
         order = np.random.default_rng((*self._start, 0, epoch)).permutation(len(self.cases))
         case = self.cases[order[place]]
         rng = np.random.default_rng((*self._start, 1, number))
-        corner = self._corner(case.labels, rng)
-        image, labels = _cut(case, corner, self.preset.crop)
+        whole = case.labels
+        image, labels = _cut(case, whole, self._corner(whole, rng), self.preset.crop)
         return _augmented(image, labels, rng)
 
     def _corner(self, labels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -75,19 +75,19 @@ class CropSampler:
 
 
 def _cut(
-    case: Case, corner: NDArray[np.int64], crop: tuple[int, int, int]
+    case: Case, whole: NDArray[np.uint8], corner: NDArray[np.int64], crop: tuple[int, int, int]
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Read one crop, padded with background where the brain's box is smaller."""
     x, y, z = (
         slice(int(start), int(min(start + side, end)))
-        for start, side, end in zip(corner, crop, case.labels.shape, strict=True)
+        for start, side, end in zip(corner, crop, whole.shape, strict=True)
     )
     part = case.image((x, y, z))
     image = np.zeros((len(part), *crop), dtype=np.float32)
     labels = np.zeros(crop, dtype=np.uint8)
     inside = tuple(slice(0, size) for size in part.shape[1:])
     image[:, *inside] = part
-    labels[inside] = case.labels[x, y, z]
+    labels[inside] = whole[x, y, z]
     return image, labels
 
 

@@ -95,6 +95,8 @@ def predict_lesions(
                     written.append(key)
             except DiptychError as error:
                 failed[key] = str(error)
+            except (RuntimeError, MemoryError) as error:  # such as memory: one patient must not take the others along
+                failed[key] = f"{key}: {(str(error).splitlines() or ['out of memory'])[0]}"
             progress(done, len(patients), key)
     fresh = [entries[key]["dice"] for key in (*written, *unchanged) if "dice" in entries[key]]
     return PredictReport(tuple(written), tuple(unchanged), failed, mean_dice(fresh), time.monotonic() - started)

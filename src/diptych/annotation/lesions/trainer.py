@@ -144,7 +144,7 @@ def _finish(out: Path, run: LesionRun, results: list[dict[str, Any]]) -> dict[st
     report["fingerprint"] = save_ensemble(
         out / "model",
         run.preset,
-        [_last_weights(out / f"fold-{result['fold']}") for result in results],
+        [_last_weights(out / f"fold-{result['fold']}", result["steps"]) for result in results],
         folds=run.folds,
         figures=held_out,
         card=_card(run, results, table),
@@ -153,10 +153,12 @@ def _finish(out: Path, run: LesionRun, results: list[dict[str, Any]]) -> dict[st
     return report
 
 
-def _last_weights(folder: Path) -> dict[str, Tensor]:
+def _last_weights(folder: Path, step: int) -> dict[str, Tensor]:
     checkpoint = load_checkpoint(folder / "checkpoints")
-    if checkpoint is None:
-        raise InputError(f"{folder}: has a result and no checkpoint; delete this folder and --resume")
+    if checkpoint is None or checkpoint.step != step:
+        raise InputError(
+            f"{folder}: the checkpoint of step {step} is missing or damaged; delete this folder and --resume"
+        )
     return without_prefix("network", checkpoint.tensors)
 
 
