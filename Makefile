@@ -10,6 +10,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 PAGE   := src/diptych/server/static/index.html
 SERVE  ?= 1
+# A file of tests runs on one core; two threads in each of two processes would only wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: demo test test-all check format docs page browser-tests clean
 
@@ -17,10 +19,10 @@ demo: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
 	@$(BIN)/python -m diptych demo --out demo $(if $(filter 0,$(SERVE)),,--serve)
 
 test: check browser-tests
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-all: check browser-tests
-	@$(BIN)/python -m pytest -m ""
+	@$(PYTEST) -m ""
 
 check: $(READY)
 	@$(BIN)/ruff format --check --quiet .

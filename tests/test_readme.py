@@ -18,6 +18,8 @@ SMALLER = {
     "--out store": "--out store --size 64",
     "--preset cpu-8x8": "--preset cpu-8x8-small",
     "--minutes 60": "--steps 2",
+    "--out report": "--out report --parts summary",
+    "diptych serve archive": "diptych serve --help # archive",
 }
 """What makes the tour quick; everything else runs as printed."""
 
