@@ -20,6 +20,7 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
   const volumes = useData((now) => now.volumes);
   const now = data.get();
   const partner = partnerOf(volumeOf(now, reading), volumeOf(now, compare.with), reading, compare);
+  const match = useData((found) => matchOf(found, partner.slice));
   const sides: [Side, Side] = [
     { slice: reading, plane: planeFor(now, reading), volume: volumeOf({ ...now, volumes }, reading), name: "Patient" },
     {
@@ -27,6 +28,7 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
       plane: planeFor(now, compare.with),
       volume: volumeOf({ ...now, volumes }, compare.with),
       name: "Match",
+      match,
     },
   ];
   return (
@@ -38,12 +40,7 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
         {compare.layout === "swipe" && <Swiped sides={sides} compare={compare} />}
         {compare.layout === "blink" && <Blinking sides={sides} compare={compare} />}
       </div>
-      {partner.beyond && (
-        <p class="trust" role="status">
-          The match shows no brain at this height; its nearest slice is shown.
-        </p>
-      )}
-      <SliceRail />
+      <SliceRail note={partner.beyond && "The match shows no brain at this height; its nearest slice is shown."} />
     </section>
   );
 }
@@ -53,13 +50,20 @@ export interface Side {
   plane: ReturnType<typeof planeFor>;
   volume: ReturnType<typeof volumeOf>;
   name: string;
+  /** How far it is from the slice that is read, where a search has found it. */
+  match?: Match | undefined;
 }
 
 const titleOf = ({ volume, name }: Side): string => (volume ? volume.patient_key : name);
 
-function noteOf({ slice, volume }: Side) {
-  const place = volume?.z_indices.indexOf(slice.z) ?? -1;
-  return <span>{`slice ${slice.z}${place >= 0 ? ` · ${volume!.z_mm[place]!.toFixed(0)} mm` : ""}`}</span>;
+function noteOf({ slice, volume, match }: Side) {
+  const height = volume?.z_mm[volume.z_indices.indexOf(slice.z)];
+  const words = [
+    `slice ${slice.z}`,
+    height !== undefined && `${height.toFixed(0)} mm`,
+    match && `distance ${match.distance.toFixed(2)}`,
+  ];
+  return <span title={match && distanceWords(match)}>{words.filter(Boolean).join(" · ")}</span>;
 }
 
 function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
@@ -127,7 +131,6 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
 
 function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare }) {
   const opacity = useView((view) => view.opacity);
-  const match = useData((now) => matchOf(now, compare.with));
   return (
     <div class="bar">
       <button type="button" class="back" onClick={closeCompare} title="Back to the results (Esc)">
@@ -162,7 +165,6 @@ function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare 
         disabled={compare.labels === "none"}
         onChange={(value) => set("opacity", value)}
       />
-      <span class="hint">{match && distanceWords(match)}</span>
       <span class="spring" />
       <button
         type="button"

@@ -19,6 +19,7 @@ export function ReadingBar() {
     <div class="bar">
       <h2 class="patient-name">{volume?.patient_key ?? "…"}</h2>
       <span class="facts">{facts.join(" · ")}</span>
+      <TrustNote />
       <span class="spring" />
       <button
         type="button"
@@ -52,5 +53,19 @@ export function ReadingBar() {
         />
       </span>
     </div>
+  );
+}
+
+/** What makes the answers doubtful, in plain words. */
+function TrustNote() {
+  const warnings = useData((now) => now.subject.view?.trust.warnings);
+  const error = useData((now) => now.subject.error);
+  const text = error ?? warnings?.[0];
+  if (!text) return null;
+  return (
+    <p class="trust" role="status" title={error ?? warnings?.join("\n")}>
+      {warnings && warnings.length > 1 && `(${warnings.length}) `}
+      {text}
+    </p>
   );
 }

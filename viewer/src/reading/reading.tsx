@@ -32,7 +32,6 @@ export function Reading() {
         <NothingYet />
       )}
       <SliceRail />
-      <TrustNote />
     </section>
   );
 }
@@ -45,19 +44,5 @@ function NothingYet() {
         ? "Choose whose anatomy and whose lesion above: open a patient, scroll to a slice, press the button."
         : "Choose a patient from the list, or drop one's four NIfTI files on it."}
     </div>
-  );
-}
-
-/** What makes the answers doubtful, in plain words. */
-function TrustNote() {
-  const warnings = useData((now) => now.subject.view?.trust.warnings);
-  const error = useData((now) => now.subject.error);
-  const text = error ?? warnings?.[0];
-  if (!text) return null;
-  return (
-    <p class="trust" role="status" title={warnings?.join("\n")}>
-      {text}
-      {warnings && warnings.length > 1 && ` (+${warnings.length - 1} more)`}
-    </p>
   );
 }

@@ -4,7 +4,8 @@ import type { Volume } from "../api/types";
 import { goTo, goToLesion, useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
 
-export function SliceRail() {
+/** `note` is said in place of the words when it matters more. */
+export function SliceRail({ note }: { note?: string | false }) {
   const reading = useView((view) => view.reading);
   const volume = useData((now) => volumeOf(now, reading));
   if (!reading || !volume) return <div class="rail" />;
@@ -24,7 +25,7 @@ export function SliceRail() {
           onInput={(event) => goTo(volume.z_indices[Number(event.currentTarget.value)]!)}
         />
       </div>
-      <output class="rail-words">{words}</output>
+      <output class={note ? "rail-words trust" : "rail-words"}>{note || words}</output>
       <button type="button" class="quiet" onClick={goToLesion} title="Slice with the largest lesion (L)">
         Largest lesion
       </button>

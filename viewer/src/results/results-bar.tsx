@@ -42,7 +42,7 @@ export function ResultsBar() {
       <input
         class="filter-text"
         type="search"
-        placeholder="Filter matches"
+        placeholder="Filter"
         aria-label="Filter matches by patient, source or tag"
         value={question.text}
         onInput={(event) => askWith({ text: event.currentTarget.value.slice(0, 200) })}

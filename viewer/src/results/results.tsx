@@ -43,7 +43,9 @@ function LaneRow({ name }: { name: LaneName }) {
       <header>
         <h3>{title}</h3>
         <p>{meaning}</p>
-        <p class="timing">{timing(lane)}</p>
+        <p class="timing" title={timing(lane)}>
+          {lane.answer && `${matches.length} found`}
+        </p>
       </header>
       {matches.length > 0 ? (
         <ol class="cards">
@@ -59,7 +61,9 @@ function LaneRow({ name }: { name: LaneName }) {
 }
 
 const timing = ({ answer, roundTrip }: Lane): string =>
-  answer && roundTrip !== null ? `${answer.matches.length} in ${roundTrip.toFixed(0)} ms` : "";
+  answer && roundTrip !== null
+    ? `answered in ${roundTrip.toFixed(0)} ms, of which searching took ${answer.took_ms.toFixed(1)} ms`
+    : "";
 
 function emptiness({ busy, error, answer }: Lane, name: LaneName): string {
   if (error) return error;

@@ -1,0 +1,77 @@
+"""`Room`: what a reader does and sees, in a reader's words. Knows the page's labels and roles, hardly its markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from playwright.sync_api import FloatRect, Locator, Page, expect
+
+__all__ = ["Room"]
+
+
+@dataclass(frozen=True)
+class Room:
+    """A page of the viewer."""
+
+    page: Page
+
+    @property
+    def patients(self) -> Locator:
+        return self.page.get_by_role("navigation", name="Patients").locator("button.patient")
+
+    def open(self, number: int = 0) -> str:
+        """Open a patient of the list; its key."""
+        patient = self.patients.nth(number)
+        key = patient.locator("b").inner_text()
+        patient.click()
+        expect(self.page.get_by_role("heading", name=key)).to_be_visible()
+        return key
+
+    def lane(self, title: str) -> Locator:
+        return self.page.get_by_role("region", name=title, exact=True)
+
+    def cards(self, title: str) -> Locator:
+        return self.lane(title).get_by_role("listitem")
+
+    def wait_for(self, *titles: str) -> None:
+        """Wait until lanes have answered."""
+        for title in titles:
+            expect(self.lane(title)).to_have_attribute("aria-busy", "false")
+            expect(self.cards(title).first).to_be_visible()
+
+    def found(self, title: str) -> list[str]:
+        """Patients in a lane with their distances, as they are read out."""
+        self.wait_for(title)
+        return [button.get_attribute("aria-label") or "" for button in self.lane(title).locator(".card button").all()]
+
+    def pane(self, title: str) -> Locator:
+        return self.page.get_by_role("figure", name=title, exact=True)
+
+    def stage(self, title: str) -> FloatRect:
+        """Where a pane's picture is."""
+        box = self.pane(title).locator(".pane-stage").bounding_box()
+        assert box is not None
+        return box
+
+    def drag(self, title: str, start: tuple[float, float], end: tuple[float, float], *, button: str = "left") -> None:
+        """Drag over a pane; places are fractions of its picture."""
+        box = self.stage(title)
+        self.page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
+        self.page.mouse.down(button="right" if button == "right" else "left")
+        self.page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=5)
+        self.page.mouse.up(button="right" if button == "right" else "left")
+
+    def wheel(self, title: str, turn: float) -> None:
+        box = self.stage(title)
+        self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        self.page.mouse.wheel(0, turn)
+
+    def height_mm(self) -> float:
+        """Where the slice lies, as the rail says it."""
+        words = self.page.locator(".rail-words").inner_text()
+        return float(words.rsplit(", ", 1)[1].removesuffix(" mm"))
+
+    def wait_for_volume(self, title: str) -> None:
+        """Wait until the volume itself is painted, not only its picture."""
+        expect(self.pane(title).locator("canvas.volume-layer")).to_have_class(re.compile("ready"))
