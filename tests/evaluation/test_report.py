@@ -117,7 +117,8 @@ def test_every_part_introduces_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "form", "shown"), [(None, ".3f", "–"), (float("nan"), ".3f", "–"), (3, ".1%", "3"), (0.5, ".0%", "50%")]
+    ("cell", "form", "shown"),
+    [(None, ".3f", "–"), (float("nan"), ".3f", "–"), (3, ".1%", "3"), (0.5, ".0%", "50%"), (-1e-9, ".0%", "0%")],
 )
 def test_cells_are_shown_in_their_columns_format(cell: float | None, form: str, shown: str) -> None:
     assert show_cell(cell, form) == shown

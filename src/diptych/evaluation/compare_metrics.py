@@ -7,7 +7,7 @@ are the archive, one slice per patient is found. Searches run through the engine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -117,14 +117,16 @@ class Trial:
         """What can be judged: everything where anatomy is labelled."""
         return ("normal", "abnormal", "both") if "normal" in self.slices.labels else ("abnormal",)
 
-    def search(self, metric: str, by: str, *, rerank: int | None = None) -> NDArray[np.int64]:
+    def search(self, metric: str, by: str, *, rerank: int | None = None, raw_sum: bool = False) -> NDArray[np.int64]:
         """Slices found for each query, best first, `[Q, found]`; with `rerank`, so many of them ordered by overlap."""
-        rows = [self.search_one(int(place), metric, by, rerank=rerank) for place in self.queries]
+        rows = [self.search_one(int(place), metric, by, rerank=rerank, raw_sum=raw_sum) for place in self.queries]
         return np.array([[match.slice for match in found] for found in rows], dtype=np.int64)
 
-    def search_one(self, place: int, metric: str, by: str, *, rerank: int | None = None) -> list[Match]:
-        """What the slice in that place finds, asked as a user asks."""
-        query = self._query(place, metric, by)
+    def search_one(
+        self, place: int, metric: str, by: str, *, rerank: int | None = None, raw_sum: bool = False
+    ) -> list[Match]:
+        """What the slice in that place finds, asked as a user asks; `raw_sum` adds panels as the paper does."""
+        query = replace(self._query(place, metric, by), combine="paper" if raw_sum else "normalised")
         if metric == "overlap":
             return self.overlap.search(query)
         return self.engine.search(query) if rerank is None else self.overlap.rerank(query, candidates=rerank)

@@ -17,7 +17,7 @@ from diptych.evaluation.fusion import FUSED, FUSION, Distances, panels_of
 from diptych.progress import Progress, silent
 from diptych.retrieval.overlap import METRIC as OVERLAP
 
-__all__ = ["OURS", "PAPER_METRICS", "own_answers", "own_metrics"]
+__all__ = ["OURS", "PAPER_METRICS", "own_answers", "own_metrics", "raw_sum_answers"]
 
 PAPER_METRICS = {"euclidean": "D_E", "angular": "D_A", "hamming": "D_H"}
 OURS = FUSION
@@ -51,6 +51,22 @@ def own_answers(context: Context, progress: Progress = silent) -> list[Answers]:
         answers.append(context.once(f"answers by {metric}", partial(_answer, context, trial, metric)))
         progress(done, len(metrics), metric)
     return answers
+
+
+def raw_sum_answers(context: Context) -> list[Answers]:
+    """The paper's S_sum to the letter: raw distances of both panels added, whatever their scales."""
+    trial = context.trial()
+    return [
+        Answers(
+            name=f"{metric}, raw sum",
+            about=f"{symbol} of both panels, added as they are",
+            found={"both": trial.search(metric, "both", raw_sum=True)},
+            bytes_per_slice={"both": float(sum(_kept(trial, metric, panel) for panel in panels_of("both")))},
+            read_seconds=float("nan"),
+            search_seconds={"both": float("nan")},
+        )
+        for metric, symbol in PAPER_METRICS.items()
+    ]
 
 
 def _answer(context: Context, trial: Trial, metric: str) -> Answers:

@@ -99,9 +99,9 @@ class Judge:
         last = self.tops[-1]
         return [
             *(f"top-{top}" for top in self.tops),
-            f"95 % of top-{last}",
+            f"top-{last}, 95 % interval",
             f"Dice top-{last}, mean ± sd",
-            "95 % of Dice",
+            "95 % interval",
         ]
 
     def formats(self) -> dict[str, str]:

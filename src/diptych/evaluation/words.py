@@ -17,7 +17,8 @@ def show_cell(cell: Cell, form: str = ".3f") -> str:
         return cell
     if isinstance(cell, int):
         return format(cell, form if form.endswith("d") else "d")
-    return format(cell, ".3f" if form.endswith("d") else form)
+    text = format(cell, ".3f" if form.endswith("d") else form)
+    return text if any(digit in text for digit in "123456789") else text.removeprefix("-")
 
 
 def about(manifest: dict[str, Any]) -> str:

@@ -76,7 +76,7 @@ def _table(judge: Judge, answers: list[Answers], ours: Answers, by: str) -> Tabl
     columns = [
         "method",
         *(f"top-{count}" for count in judge.tops),
-        f"95 % of top-{top}",
+        f"top-{top}, 95 % interval",
         f"Dice top-{top}, mean ± sd",
         f"{ours.name} gains, points",
         "bytes per slice",

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Plot
 from diptych.evaluation.answers import Answers
 from diptych.evaluation.context import Context
 from diptych.evaluation.overlaps import ABSENT, Absent
-from diptych.evaluation.own_answers import PAPER_METRICS, own_answers
+from diptych.evaluation.own_answers import PAPER_METRICS, own_answers, raw_sum_answers
 from diptych.evaluation.part import Block, Cell, Figure, Part, Section, Table, Words
 from diptych.evaluation.scored import CONVENTION, Judge
 from diptych.progress import Progress
@@ -28,6 +28,7 @@ SUBJECTS = {
     "abnormal": "abnormal (S_abnormal, lesion Dice)",
     "both": "both (S_sum, mean of the two)",
 }
+RAW = ", raw sum"
 COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7")
 
 
@@ -37,12 +38,13 @@ def run(context: Context, progress: Progress) -> Section:
     trial = context.trial()
     judge = Judge(trial, seed=context.seed)
     blocks: list[Block] = [Words(_protocol(context, judge))]
+    rows = {by: [*answers, *(raw_sum_answers(context) if by == "both" else [])] for by in trial.bys}
     numbers: dict[str, Any] = {}
     for absent in ABSENT:
         numbers[absent] = {}
         for by in trial.bys:
-            blocks.append(_table(judge, answers, by, absent))
-            numbers[absent][by] = _numbers(judge, answers, by, absent)
+            blocks.append(_table(judge, rows[by], by, absent))
+            numbers[absent][by] = _numbers(judge, rows[by], by, absent)
     blocks.insert(1, _figure(judge, answers))
     return Section(tuple(blocks), numbers, tuple(_headline(judge, answers)))
 
@@ -80,7 +82,9 @@ def _name(metric: str) -> str:
 
 
 def _paper(by: str, metric: str) -> tuple[float | None, float | None]:
-    dice = PAPER[by].get(metric)
+    """The paper's Dice and its share of the oracle; the paper's sum is the raw one."""
+    row = metric.removesuffix(RAW) if by != "both" or metric.endswith(RAW) or metric == "oracle" else None
+    dice = None if row is None else PAPER[by].get(row)
     return dice, None if dice is None else dice / PAPER[by]["oracle"]
 
 
@@ -102,7 +106,7 @@ def _headline(judge: Judge, answers: list[Answers]) -> list[tuple[str, str]]:
 def _figure(judge: Judge, answers: list[Answers]) -> Figure:
     """Shares of the oracle at every top, with their intervals."""
     bys = judge.trial.bys
-    plot = Plot(figsize=(3.4 * len(bys) + 1.2, 3.4), layout="constrained")
+    plot = Plot(figsize=(3.2 * len(bys) + 1.8, 3.4), layout="constrained")
     axes = plot.subplots(1, len(bys), sharey=True, squeeze=False)[0]
     for axis, by in zip(axes, bys, strict=True):
         for number, one in enumerate(answers):
@@ -120,7 +124,7 @@ def _figure(judge: Judge, answers: list[Answers]) -> Figure:
         axis.grid(axis="y", color="#dddddd", lw=0.6)
         axis.set_ylim(0, 105)
     axes[0].set_ylabel("label Dice, % of oracle")
-    axes[-1].legend(fontsize=7, loc="lower left", frameon=False)
+    plot.legend(*axes[-1].get_legend_handles_labels(), fontsize=8, loc="outside right center", frameon=False)
     caption = "Absent classes left out; bars are 95 % intervals over patients."
     return Figure.of_plot("Share of the oracle", plot, caption=caption)
 
@@ -130,5 +134,5 @@ PART = Part(
     "Retrieval",
     "How much of what an oracle would find does each metric find, by anatomy, by lesion, and by both?",
     run,
-    settings={"version": 1},
+    settings={"version": 2},
 )
