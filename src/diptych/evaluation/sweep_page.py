@@ -50,7 +50,9 @@ def write_comparison(trained: Sequence[Trained], out: Path) -> Path:
     """Write page, CSV and JSON into the sweep's folder; returns the page."""
     blocks = comparison(trained)
     page = out / "index.html"
-    body = "".join(f"<section>{draw_block(block)}</section>" for block in blocks)
+    titles = {number: block.title for number, block in enumerate(blocks) if not isinstance(block, Words)}
+    contents = "".join(f'<li><a href="#b{number}">{escape(title)}</a></li>' for number, title in titles.items())
+    body = "".join(f"<section id=b{number}>{draw_block(block)}</section>" for number, block in enumerate(blocks))
     try:
         for table in (block for block in blocks if isinstance(block, Table)):
             name = table.title.split(",")[0].lower().replace(" ", "-")
@@ -60,7 +62,8 @@ def write_comparison(trained: Sequence[Trained], out: Path) -> Path:
             '<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>Diptych: sweep</title><style>{STYLE}</style></head><body><header><h1>Configurations compared</h1>"
-            f"<p class=notice>{escape(NOTICE)}</p></header><main>{body}</main></body></html>\n",
+            f"<p class=notice>{escape(NOTICE)}</p></header><nav><ol>{contents}</ol></nav><main>{body}</main>"
+            "<footer></footer></body></html>\n",
             encoding="utf-8",
         )
     except OSError as error:
@@ -172,18 +175,23 @@ def _side_by_side(trained: Sequence[Trained]) -> Figure:
     tiles = [_tile("input", image[0], image[0], channels, home.channels)]
     for one in trained:
         found = one.context.network.decompose(image)
-        title = one.configuration.title
+        title = one.configuration.title.replace("×", "x")  # which the font of pictures lacks
         tiles.append(_tile(title, found.reconstruction[0], found.healthy_twin[0], channels, home.channels))
     picture = draw_panel(tiles, colours={}, pixel_spacing=record.pixel_spacing)
-    return Figure.of_image("Configurations side by side", picture, caption=f"{key}; x̂⁺ and x̂⁻ of each configuration.")
+    return Figure.of_image(
+        "Configurations side by side",
+        picture,
+        caption=f"{key}; x̂⁺ (both codes) and x̂⁻ (healthy) of each configuration.",
+    )
 
 
 def _tile(title: str, plus: torch.Tensor, minus: torch.Tensor, channels: Sequence[str], known: Sequence[str]) -> Tile:
     rows = {}
     for name in channels:
         place = list(known).index(name)
-        rows[f"{CHANNEL_TITLES.get(name, name)}, x̂⁺"] = plus[place].numpy()
-        rows[f"{CHANNEL_TITLES.get(name, name)}, x̂⁻"] = minus[place].numpy()
+        title_of_channel = CHANNEL_TITLES.get(name, name)
+        rows[f"{title_of_channel},\nboth codes"] = plus[place].numpy()
+        rows[f"{title_of_channel},\nhealthy"] = minus[place].numpy()
     return Tile(title, "", rows, {})
 
 
