@@ -76,7 +76,9 @@ def search(
     weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
     metric: Annotated[
         str,
-        typer.Option(help="euclidean, angular, hamming, overlap, learned; default: learned where the model has it."),
+        typer.Option(
+            help="euclidean, angular, hamming, learned, overlap, fusion; default: learned where the model has it."
+        ),
     ] = "default",
     rerank: Annotated[
         int | None,

@@ -35,6 +35,8 @@ from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
 from diptych.retrieval.figure import draw_answer
+from diptych.retrieval.fusion import METRIC as FUSION
+from diptych.retrieval.fusion import FusionSearch
 from diptych.retrieval.histogram import HistogramSearch
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.learned import load_learned_tables
@@ -123,6 +125,11 @@ class Archive:
             for panel in decoder.panels
         }
         return OverlapSearch(self.engine, planes, decoder)
+
+    @cached_property
+    def fusion(self) -> FusionSearch:
+        """Search by learned tables and decoded labels together."""
+        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode)
 
     @cached_property
     def volume_search(self) -> VolumeSearch:
@@ -258,7 +265,9 @@ class Archive:
             return self.histograms.search(query)
         if question.rerank is not None:
             return self.overlap.rerank(query, candidates=question.rerank)
-        return self.overlap.search(query) if question.metric == OVERLAP else self.engine.search(query)
+        if question.metric in (OVERLAP, FUSION):
+            return (self.overlap if question.metric == OVERLAP else self.fusion).search(query)
+        return self.engine.search(query)
 
     def _places(self, subject: EncodedSlice, question: Question) -> list[PlacedLesion]:
         """The lesion, or what lies in the question's region, in every place that the question allows."""

@@ -37,9 +37,9 @@ class Question:
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
     metric: str = DEFAULT_METRIC
-    """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, or overlap
-    between the labels that codes decode to; default is learned where the model has it, else (and with the paper's way
-    to combine) euclidean."""
+    """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, overlap
+    between the labels that codes decode to, or fusion of the last two; default is learned where the model has it, else
+    (and with the paper's way to combine) euclidean."""
     rerank: int | None = None
     """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None

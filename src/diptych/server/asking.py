@@ -23,6 +23,7 @@ from diptych.retrieval import (
     region_of_cells,
     region_of_rectangle,
 )
+from diptych.retrieval.fusion import DECODED
 from diptych.retrieval.questions import volume_query
 from diptych.retrieval.sketch import sketch_slice
 from diptych.retrieval.subjects import stored_slice
@@ -119,9 +120,10 @@ class Asking:
         """Refuse metrics that there are not, or not yet."""
         if question.metric not in self.service.library.metrics:
             raise Problem(422, f"metric {question.metric!r}: there are {', '.join(self.service.library.metrics)}")
-        if question.metric == "overlap" and question.anywhere is not None:
-            raise Problem(422, "metric overlap: compares labels in place; choose another metric to search anywhere")
-        if question.metric == "overlap" or question.rerank is not None:
+        if question.metric in DECODED and question.anywhere is not None:
+            metric = question.metric
+            raise Problem(422, f"metric {metric}: compares labels in place; choose another metric to search anywhere")
+        if question.metric in DECODED or question.rerank is not None:
             self.service.require_overlap(self.archive)
 
     def region(self, asked: Region | None) -> NDArray[np.bool_] | None:
@@ -195,8 +197,9 @@ def answer_volumes(asking: Asking, asked: VolumeSearchRequest) -> VolumeSearchRe
     """Search among whole volumes."""
     started = time.perf_counter()
     question, case = asking.question(asked), asking.case(asked.subject)
-    if question.metric == "overlap":
-        raise Problem(422, "metric overlap: compares single slices; choose another metric for whole volumes")
+    if question.metric in DECODED:
+        metric = question.metric
+        raise Problem(422, f"metric {metric}: compares single slices; choose another metric for whole volumes")
     own = frozenset({case.info.patient_key, subject_of(case.info.patient_key)})
     patients, where = asking.limit(asked, own)
     query = volume_query(replace(question, where=where), patients, asking.archive.catalogue)

@@ -14,6 +14,7 @@ import numpy as np
 from diptych.archive import VolumeInfo
 from diptych.figures import ANATOMY_COLOURS, LESION_COLOURS, NOTICE
 from diptych.retrieval import Archive
+from diptych.retrieval.fusion import DECODED
 from diptych.retrieval.sketch import SKETCH_FILE
 from diptych.server.cases import Case, representative
 from diptych.server.guards import API
@@ -52,7 +53,7 @@ def archive_resource(service: Service) -> ArchiveResource:
     catalogue, network = archive.catalogue, archive.network
     job = None if library.overlap_ready(archive) else service.overlap_job_known(archive)
     metrics = [
-        Metric(name=name, ready=name != "overlap" or library.overlap_ready(archive), job=None)
+        Metric(name=name, ready=name not in DECODED or library.overlap_ready(archive), job=None)
         for name in library.metrics
     ]
     metrics[-1].job = None if job is None else job.id

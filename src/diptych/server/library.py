@@ -13,6 +13,7 @@ from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
+from diptych.retrieval.fusion import METRIC as FUSION
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import OverlapSearch
@@ -71,7 +72,8 @@ class Library:
     @property
     def metrics(self) -> list[str]:
         """Every metric of the model."""
-        return [*self._archive.tables.normal, OVERLAP]
+        tables = [*self._archive.tables.normal]
+        return [*tables, OVERLAP, *([FUSION] if LEARNED in tables else [])]
 
     @property
     def default_metric(self) -> str:

@@ -1,0 +1,64 @@
+"""`FusionSearch`: the metric `fusion`, in which learned tables and the overlap of decoded labels have equal say.
+
+Learned tables know what codes tend to mean, overlap what these very codes decode to; each errs where the other does
+not. In each panel both distances are divided by their spread over random slices and added. Exact, with the filters,
+regions and matches of every other search, and cell by cell the parts add up to the distance. Needs both: a model with
+learned tables, and decoded planes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.errors import UsageError
+from diptych.retrieval.learned import METRIC as LEARNED
+from diptych.retrieval.overlap import METRIC as OVERLAP
+from diptych.retrieval.overlap import OverlapSearch
+from diptych.retrieval.planes import Planes
+from diptych.search import PanelMatch, Query
+from diptych.search.explain import parts
+from diptych.search.scan import Selection
+
+__all__ = ["DECODED", "METRIC", "FusionSearch"]
+
+METRIC = "fusion"
+DECODED = (OVERLAP, METRIC)
+"""Metrics that need the archive's decoded label maps."""
+
+
+class FusionSearch(OverlapSearch):
+    """Searches the slices of an engine's index by their planes and by learned tables."""
+
+    def _factors(self, query: Query) -> dict[str, float]:
+        if query.by != "both":
+            return {query.by: 1.0}
+        if query.combine == "paper":
+            return {"normal": 1.0, "abnormal": 1.0}
+        return {"normal": query.weight, "abnormal": 1 - query.weight}  # fused distances are made comparable already
+
+    def _distances(
+        self, query: Query, panel: str, asked: Mapping[str, Planes], selection: Selection
+    ) -> NDArray[np.float64]:
+        learned = self._learned(query, panel)
+        starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
+        by_table = self.engine.term(learned, panel).distances(starts, stops, self.engine.pool)
+        by_label = super()._distances(query, panel, asked, selection)
+        return by_label / self.spread(query, panel) + by_table / self.engine.spread(learned, panel)
+
+    def _compare(self, query: Query, panel: str, one: Planes, found: int) -> PanelMatch:
+        learned = self._learned(query, panel)
+        by_label = super()._compare(query, panel, one, found)
+        ids = self.engine.index.codes[panel].ids(np.array([found]))
+        distances, cells = parts(self.engine.term(learned, panel), ids)
+        label_spread, table_spread = self.spread(query, panel), self.engine.spread(learned, panel)
+        shares = cells[0].reshape(self.engine.index.grid) / table_spread + by_label.contributions / label_spread
+        return PanelMatch(by_label.distance / label_spread + float(distances[0]) / table_spread, shares)
+
+    def _learned(self, query: Query, panel: str) -> Query:
+        if LEARNED not in self.engine.tables.panel(panel):
+            raise UsageError(f"metric {METRIC}: this model has no learned tables; make them with 'diptych fit-tables'")
+        return replace(query, metric=LEARNED)
