@@ -77,7 +77,7 @@ def search(
     metric: Annotated[
         str,
         typer.Option(
-            help="euclidean, angular, hamming, learned, overlap, fusion; default: learned where the model has it."
+            help="euclidean, angular, hamming, overlap, learned, fusion; default: learned where there is one."
         ),
     ] = "default",
     rerank: Annotated[
