@@ -61,9 +61,10 @@ def served(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         index_patients(writer, encoder, find_sources([phantoms]), options=IndexOptions(source="phantoms"))
     command = [sys.executable, "-m", "diptych", "serve", str(archive), "--port", "0"]
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    ) as server:
+    with (
+        (archive.parent / "server.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as server,
+    ):
         assert server.stdout is not None
         yield address_in(server.stdout.readline())
         server.terminate()

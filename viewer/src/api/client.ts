@@ -130,6 +130,12 @@ export async function exported(body: SearchBody, format: ExportFormat): Promise<
   return (await ask("/export", sending("POST", { search: body, format }))).blob();
 }
 
+/** A volume that the server makes when it is asked for; null while it is being made. */
+export async function derived(url: string): Promise<Blob | null> {
+  const response = await ask(url.replace(BASE, ""));
+  return response.status === 202 ? null : response.blob();
+}
+
 /** Where everything about a volume or an upload lies. */
 function home(slice: SliceRef): string {
   return slice.kind === "volume"

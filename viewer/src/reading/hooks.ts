@@ -18,14 +18,14 @@ export function useSize(element: RefObject<HTMLElement | null>): { width: number
   return size;
 }
 
-/** A value that has not changed for a while. */
+/** A value that has not changed for a while; equal content is the same value. */
 export function useSettled<T>(value: T, delay: number): T {
   const [settled, setSettled] = useState(value);
+  const content = JSON.stringify(value);
   useEffect(() => {
-    if (Object.is(settled, value)) return;
     const timer = setTimeout(() => setSettled(value), delay);
     return () => clearTimeout(timer);
-  }, [value, settled, delay]);
+  }, [content, delay]);
   return settled;
 }
 

@@ -19,6 +19,7 @@ export function ExportMenu() {
   const channel = useView((now) => now.channel);
   const volume = useData((now) => volumeOf(now, reading));
   const answered = useData((now) => Object.values(now.lanes).some((lane) => lane.answer));
+  const twin = volume?.export_urls[`twin-${channel}`];
   const act = (work: Promise<void>) => {
     if (menu.current) menu.current.open = false;
     work.catch((cause: unknown) => say(messageOf(cause), "error"));
@@ -41,26 +42,23 @@ export function ExportMenu() {
           Matches with all cells (JSON)
         </button>
         <hr />
-        <VolumeLink url={volume?.export_urls.mask} name="Predicted lesion (NIfTI)" />
-        <VolumeLink
-          url={volume?.export_urls[`twin-${channel}`]}
-          name={`Healthy twin, ${CHANNEL_TITLES[channel]} (NIfTI)`}
-        />
+        <button
+          type="button"
+          disabled={!volume?.export_urls.mask}
+          onClick={() => act(saveVolume(volume?.export_urls.mask, "diptych-predicted-lesion.nii.gz"))}
+        >
+          Predicted lesion (NIfTI)
+        </button>
+        <button
+          type="button"
+          disabled={!twin}
+          onClick={() => act(saveVolume(twin, `diptych-healthy-twin-${channel}.nii.gz`))}
+        >
+          {`Healthy twin, ${CHANNEL_TITLES[channel]} (NIfTI)`}
+        </button>
         <p class="hint">Lanes export the list by both.</p>
       </div>
     </details>
-  );
-}
-
-function VolumeLink({ url, name }: { url: string | undefined; name: string }) {
-  return url ? (
-    <a href={url} download>
-      {name}
-    </a>
-  ) : (
-    <button type="button" disabled>
-      {name}
-    </button>
   );
 }
 
@@ -69,11 +67,30 @@ async function saveAnswer(format: ExportFormat): Promise<void> {
   const lane: LaneName = "both";
   const body = await asked(view.get(), lane);
   if (!body || !data.get().lanes[lane].answer) throw new Error("There is no answer to export yet.");
-  const blob = await api.exported(body, format);
+  save(await api.exported(body, format), FILES[format]);
+}
+
+const POLL_MS = 700;
+const MOST_TRIES = 500;
+
+/** The server decodes every slice for it, which takes a while the first time. */
+async function saveVolume(url: string | undefined, name: string): Promise<void> {
+  if (!url) return;
+  let blob = await api.derived(url);
+  if (!blob) say("The volume is being made; it will be saved when it is ready.");
+  for (let tries = 0; !blob; tries++) {
+    if (tries === MOST_TRIES) throw new Error("The volume is still not ready; try again later.");
+    await new Promise((done) => setTimeout(done, POLL_MS));
+    blob = await api.derived(url);
+  }
+  save(blob, name);
+}
+
+function save(blob: Blob, name: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  link.download = FILES[format];
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  say(`Saved ${FILES[format]}.`);
+  say(`Saved ${name}.`);
 }

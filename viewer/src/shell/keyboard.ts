@@ -137,4 +137,4 @@ export function startKeyboard(onHelp: () => void): () => void {
 }
 
 const typing = (target: EventTarget | null): boolean =>
-  target instanceof HTMLElement && target.matches("input, select, textarea, summary, [contenteditable]");
+  target instanceof HTMLElement && target.matches("input, select, textarea, [contenteditable]");

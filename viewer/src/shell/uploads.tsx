@@ -91,7 +91,7 @@ function UploadCard({ entry: { upload, job } }: { entry: UploadEntry }) {
       <ul>
         {upload.files.map(({ name, channel }) => (
           <li key={name}>
-            <span title={name}>{name}</span>
+            <span title={name}>{shortName(name)}</span>
             <Select
               label={`Channel of ${name}`}
               value={channel ?? ""}
@@ -112,6 +112,12 @@ function UploadCard({ entry: { upload, job } }: { entry: UploadEntry }) {
       {upload.error && <p class="problem">{upload.error}</p>}
     </section>
   );
+}
+
+/** Without what all NIfTI files end in, and from the end: that is where the channel is named. */
+function shortName(name: string): string {
+  const stem = name.replace(/\.nii(\.gz)?$/i, "");
+  return stem.length > 14 ? `…${stem.slice(-13)}` : stem;
 }
 
 const titleOf = (name: string): string => CHANNEL_TITLES[name as keyof typeof CHANNEL_TITLES] ?? name;

@@ -44,7 +44,6 @@ export function startEffects(): void {
     if (now.worklist.filter !== before.worklist.filter) loadWorklist();
     if (now.volumes !== before.volumes || now.archive !== before.archive) follow(view.get());
   });
-  loadWorklist();
   follow(view.get());
 }
 

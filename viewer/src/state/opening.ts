@@ -3,11 +3,12 @@
 import * as api from "../api/client";
 import { startAddress } from "./address";
 import { data, messageOf } from "./data";
-import { startEffects } from "./effects";
+import { loadWorklist, startEffects } from "./effects";
 
 let started = false;
 
 export async function openArchive(): Promise<void> {
+  loadWorklist(); // needs to know nothing of the archive
   try {
     const archive = await api.archive();
     data.update((now) => ({ ...now, archive, archiveError: null, needsToken: false }));
