@@ -98,7 +98,7 @@ class LossConfig:
 
     latent_weight: float = 0.25
     """Weight of the commitment term (λ₁)."""
-    segmentation_weight: float = 5.0
+    segmentation_weight: float = 10.0
     """Weight of generalised Dice plus focal loss (λ₂)."""
     reconstruction_weight: float = 5.0
     """Weight of squared error plus structural dissimilarity (λ₃)."""
@@ -106,9 +106,9 @@ class LossConfig:
     """Weight of distribution matching in the network's loss (λ₄); 0 trains without a critic."""
     critic_weight: float = 1.0
     """Factor on the critic's own loss (λ₅), which Adam mostly cancels."""
-    anatomy_weight: float = 1.0
+    anatomy_weight: float = 4.0
     """Weight of the anatomy head's loss, counted only where a patient has anatomy labels."""
-    twin_weight: float = 5.0
+    twin_weight: float = 25.0
     """Weight of the healthy twin's error inside the lesion, counted only where the true twin is known."""
     critic_steps: int = 5
     """Critic updates before each update of the network (m)."""
@@ -205,6 +205,7 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             expire_after=0,
         ),
         losses=LossConfig(
+            segmentation_weight=5.0,
             regulariser_weight=weight if matching else 0.0,
             critic_weight=weight,
             anatomy_weight=0.0,

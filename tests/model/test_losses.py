@@ -194,7 +194,7 @@ def test_total_is_the_weighted_sum() -> None:
     network = tiny_network()
     images = tiny_images()
     losses = network_losses(network(images), images, tiny_lesions(), config=CONFIG)
-    expected = 0.25 * losses.latent + 5 * losses.segmentation + 5 * losses.reconstruction
+    expected = 0.25 * losses.latent + 10 * losses.segmentation + 5 * losses.reconstruction
     torch.testing.assert_close(losses.total(CONFIG), expected)
 
 
