@@ -103,7 +103,9 @@ def draw_decoded(
         return _encode(_heat(_resized(_difference(seen, view.healthy_twin[channel]), size)))
     decoded = view.healthy_twin if drawing.kind == "twin" else view.reconstruction
     mean, deviation = scale
-    return _encode(_grey(_resized(decoded[channel], size) * deviation + mean, window))
+    shown = _resized(decoded[channel], size)
+    signal = np.where(shown > FILL + EDGE, shown * deviation + mean, window[0])  # a decoder is never quite at FILL
+    return _encode(_grey(signal.astype(np.float32), window))
 
 
 def window_for(cases: Cases, case: Case, drawing: Drawing) -> Window:
