@@ -1,7 +1,7 @@
 """The metric `fusion`: learned tables and overlap of decoded labels with equal say; and distances to all slices.
 
 Each distance is divided by its spread over random pairs of slices, then they are added; `both` adds the two panels.
-This is plain array arithmetic over all slices. The engine that users search with finds the same, metric by metric.
+This is plain array arithmetic over all slices, for curves and baselines; users search by `diptych.retrieval.fusion`.
 Knows trials; nothing about archives.
 """
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.overlaps import mean_dice
+from diptych.retrieval.fusion import METRIC as FUSION
+from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import pair_distances
 from diptych.retrieval.planes import Planes
@@ -19,8 +21,7 @@ from diptych.tables import DistanceTable
 
 __all__ = ["FUSED", "FUSION", "Distances", "panels_of"]
 
-FUSION = "fusion"
-FUSED = ("learned", OVERLAP)
+FUSED = (LEARNED, OVERLAP)
 PAIRS = 4096
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from torch import Tensor
-
-from diptych.config import ModelConfig
 
 __all__ = ["fingerprint"]
 
 
-def fingerprint(config: ModelConfig, state: Mapping[str, Tensor]) -> str:
-    """SHA-256, in hexadecimal, over the canonical config and all weights in the order of their names."""
+class Describable(Protocol):
+    """A config that plain values can stand for."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def fingerprint(config: Describable, *states: Mapping[str, Tensor]) -> str:
+    """SHA-256, in hexadecimal, over the canonical config and the weights of each network in order of their names."""
     digest = hashlib.sha256(json.dumps(config.to_dict(), sort_keys=True).encode())
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
+    for state in states:
+        for name in sorted(state):
+            tensor = state[name].detach().cpu().contiguous()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()

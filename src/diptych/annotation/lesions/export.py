@@ -11,7 +11,6 @@ refused; nothing is ever unpickled. Knows nothing about training.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 from diptych.annotation.lesions.network import build_network
 from diptych.annotation.lesions.presets import LesionPreset
 from diptych.errors import ModelError
+from diptych.model.fingerprint import fingerprint
 
 __all__ = ["Ensemble", "load_ensemble", "save_ensemble"]
 
@@ -60,7 +60,7 @@ def save_ensemble(
     new = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    identity = _fingerprint(preset, weights)
+    identity = fingerprint(preset, *weights)
     for number, state in enumerate(weights, start=1):
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, new / _name(number))
     description = {
@@ -96,7 +96,7 @@ def load_ensemble(folder: Path, *, device: torch.device | None = None) -> Ensemb
         weights.append(_read_weights(folder / _name(number), network.state_dict()))
         network.load_state_dict(weights[-1])
         network.to(device or torch.device("cpu")).eval()
-    if (found := _fingerprint(preset, weights)) != description["fingerprint"]:
+    if (found := fingerprint(preset, *weights)) != description["fingerprint"]:
         raise ModelError(
             f"{folder}: weights and config have fingerprint {found[:12]}, not {description['fingerprint'][:12]} "
             "as recorded; the files were changed or mixed up: export the models again"
@@ -106,16 +106,6 @@ def load_ensemble(folder: Path, *, device: torch.device | None = None) -> Ensemb
 
 def _name(number: int) -> str:
     return f"fold-{number}.safetensors"
-
-
-def _fingerprint(preset: LesionPreset, weights: Sequence[dict[str, Tensor]]) -> str:
-    digest = hashlib.sha256(json.dumps(preset.to_dict(), sort_keys=True).encode())
-    for state in weights:
-        for name in sorted(state):
-            tensor = state[name].detach().cpu().contiguous()
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _read_description(path: Path) -> dict[str, Any]:
