@@ -11,7 +11,7 @@ import { SliceRail } from "../reading/slice-rail";
 import { planeFor, sliceSource } from "../reading/sources";
 import { Clipped, SwipeHandle } from "../reading/twin-pane";
 import { Segmented, Slider } from "../shell/controls";
-import { PatientLayers } from "./layers";
+import { SliceLayers } from "../reading/slice-layers";
 import { partnerOf } from "./synchrony";
 
 const BLINK_MS = 700;
@@ -69,7 +69,7 @@ function noteOf({ slice, volume, match }: Side) {
 function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
   return (
     <Pane title={titleOf(side)} note={noteOf(side)} plane={side.plane}>
-      {(frame) => <PatientLayers side={side} frame={frame} labels={compare.labels} />}
+      {(frame) => <SliceLayers shown={side} frame={frame} labels={compare.labels} />}
     </Pane>
   );
 }
@@ -80,9 +80,9 @@ function Swiped({ sides: [left, right], compare }: { sides: [Side, Side]; compar
     <Pane title={`${titleOf(left)} | ${titleOf(right)}`} note={noteOf(right)} plane={left.plane}>
       {(frame) => (
         <>
-          <PatientLayers side={right} frame={frame} labels={compare.labels} />
+          <SliceLayers shown={right} frame={frame} labels={compare.labels} />
           <Clipped frame={frame} to={share}>
-            <PatientLayers side={left} frame={frame} labels={compare.labels} />
+            <SliceLayers shown={left} frame={frame} labels={compare.labels} />
           </Clipped>
           <SwipeHandle
             frame={frame}
@@ -121,7 +121,7 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
       {(frame) =>
         sides.map((side, i) => (
           <div class="layer ground" key={i} style={{ visibility: side === shown ? "visible" : "hidden" }}>
-            <PatientLayers side={side} frame={frame} labels={compare.labels} />
+            <SliceLayers shown={side} frame={frame} labels={compare.labels} />
           </div>
         ))
       }

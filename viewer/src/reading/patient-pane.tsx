@@ -5,15 +5,15 @@ import { RegionLayer, useRegionTool } from "../ask/region";
 import { SketchLayer, useSketchTool } from "../ask/sketch";
 import { useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
-import type { SliceRef, View } from "../state/view";
+import type { SliceRef } from "../state/view";
 import { AgreementLayer } from "../results/agreement";
 import { useSettled } from "./hooks";
 import { Pane } from "./pane";
 import { Picture, pictureHeight } from "./picture";
 import type { Frame, Plane } from "./plane";
 import { sliceSource, type Source } from "./sources";
-import { VolumeLayer } from "./volume-layer";
-import { pictureWindow, signalWindow } from "./windows";
+import { SliceLayers } from "./slice-layers";
+import { pictureWindow } from "./windows";
 
 export function PatientPane({ source }: { source: Source }) {
   const mode = useView((view) => view.ask.mode);
@@ -42,7 +42,11 @@ function ScannedPane({ plane }: { plane: Plane }) {
           {view.four ? (
             <FourChannels slice={slice} plane={plane} frame={frame} volume={volume} />
           ) : (
-            <OneChannel slice={slice} plane={plane} frame={frame} volume={volume} view={view} />
+            <SliceLayers
+              shown={{ slice, plane, volume, name: "Patient" }}
+              frame={frame}
+              labels={view.overlay}
+            />
           )}
           {!view.four && view.ask.mode === "region" && <RegionLayer frame={frame} plane={plane} />}
           {!view.four && pointed && <AgreementLayer pointed={pointed} frame={frame} plane={plane} />}
@@ -57,43 +61,6 @@ interface ChannelProps {
   plane: Plane;
   frame: Frame;
   volume: Volume | undefined;
-}
-
-function OneChannel({ slice, plane, frame, volume, view }: ChannelProps & { view: View }) {
-  const { channel, windows, overlay, opacity } = view;
-  const source = sliceSource(slice, plane);
-  const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
-  const height = pictureHeight(frame, plane);
-  const kind = overlay === "known" ? "label" : "mask";
-  return (
-    <>
-      <Picture
-        url={source.picture("image", channel, window, height)}
-        frame={frame}
-        plane={plane}
-        alt={`Slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
-      />
-      {volume?.channel_urls[channel] && (
-        <VolumeLayer
-          slice={slice}
-          volume={volume}
-          channel={channel}
-          plane={plane}
-          frame={frame}
-          window={signalWindow(volume, windows[channel], channel)}
-        />
-      )}
-      {overlay !== "none" && (
-        <Picture
-          url={source.picture(kind, channel, undefined, height)}
-          frame={frame}
-          plane={plane}
-          alt={`${overlay} lesion`}
-          opacity={opacity}
-        />
-      )}
-    </>
-  );
 }
 
 /** All channels at once, each a quarter of the pane. */

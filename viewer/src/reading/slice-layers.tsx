@@ -1,21 +1,36 @@
-/** One patient in a pane: picture, volume, and the lesion over it. */
+/** One slice in a pane: picture, volume, and the lesion over it. */
 
-import { CHANNEL_TITLES } from "../api/types";
+import { CHANNEL_TITLES, type Volume } from "../api/types";
 import { useView } from "../state/actions";
-import type { Compare } from "../state/view";
-import { useSettled } from "../reading/hooks";
-import { Picture, pictureHeight } from "../reading/picture";
-import type { Frame } from "../reading/plane";
-import { sliceSource } from "../reading/sources";
-import { VolumeLayer } from "../reading/volume-layer";
-import { pictureWindow, signalWindow } from "../reading/windows";
-import type { Side } from "./compare";
+import type { SliceRef } from "../state/view";
+import { useSettled } from "./hooks";
+import { Picture, pictureHeight } from "./picture";
+import type { Frame, Plane } from "./plane";
+import { sliceSource } from "./sources";
+import { VolumeLayer } from "./volume-layer";
+import { pictureWindow, signalWindow } from "./windows";
 
-export function PatientLayers({ side, frame, labels }: { side: Side; frame: Frame; labels: Compare["labels"] }) {
+export interface ShownSlice {
+  slice: SliceRef;
+  plane: Plane;
+  volume: Volume | undefined;
+  /** What the slice is called in the description of its picture. */
+  name: string;
+}
+
+export function SliceLayers({
+  shown,
+  frame,
+  labels,
+}: {
+  shown: ShownSlice;
+  frame: Frame;
+  labels: "none" | "predicted" | "known";
+}) {
   const channel = useView((view) => view.channel);
   const windows = useView((view) => view.windows);
   const opacity = useView((view) => view.opacity);
-  const { slice, plane, volume } = side;
+  const { slice, plane, volume, name } = shown;
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const source = sliceSource(slice, plane);
   const height = pictureHeight(frame, plane);
@@ -25,7 +40,7 @@ export function PatientLayers({ side, frame, labels }: { side: Side; frame: Fram
         url={source.picture("image", channel, window, height)}
         frame={frame}
         plane={plane}
-        alt={`${side.name}, slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
+        alt={`${name}, slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
       />
       {volume?.channel_urls[channel] && (
         <VolumeLayer
