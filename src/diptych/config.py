@@ -237,6 +237,12 @@ def _our_presets() -> list[Preset]:
         losses=LossConfig(),
         training=TrainingConfig(),
     )
+    fine = replace(
+        cpu,
+        name="cpu-16x16",
+        summary="128x128 slices with four times the cells: finer labels, a larger archive",
+        model=ModelConfig(latent_size=(16, 16), widths=(12, 24, 48, 96)),
+    )
     small = replace(
         cpu,
         name="cpu-8x8-small",
@@ -251,7 +257,7 @@ def _our_presets() -> list[Preset]:
         model=ModelConfig(image_size=(256, 256), widths=(32, 64, 128, 128, 128, 128), codebook_size=512),
         training=TrainingConfig(batch_size=64, epochs=100, learning_rate=5e-4, critic_learning_rate=5e-4),
     )
-    return [cpu, small, gpu]
+    return [cpu, fine, small, gpu]
 
 
 _PAPER_SIDES = (4, 8, 16, 32)

@@ -54,7 +54,7 @@ def test_paper_presets_know_nothing_of_our_inventions() -> None:
 
 
 def test_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"preset 'cpu'.*cpu-8x8, cpu-8x8-small"):
+    with pytest.raises(UsageError, match=r"preset 'cpu'.*cpu-8x8, cpu-16x16, cpu-8x8-small"):
         get_preset("cpu")
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from diptych.errors import InputError, TrainingError
-from diptych.model.export import load_model
+from diptych.errors import InputError, TrainingError, UsageError
+from diptych.model import FeatureDecomposingNetwork, load_model, save_model
 from diptych.processes import only_writer
 from diptych.slices import SliceStore
 from diptych.training import Length, TrainingOptions, train
@@ -183,3 +183,22 @@ def test_a_run_begins_with_the_weights_of_a_model(store: SliceStore, straight: P
     assert all(old.equal(new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
     config = json.loads((tmp_path / "run/config.json").read_text(encoding="utf-8"))
     assert config["started_from"] == before.fingerprint
+
+
+def test_a_run_takes_the_layers_in_common_from_a_model_of_another_shape(
+    store: SliceStore, straight: Path, tmp_path: Path
+) -> None:
+    settings = (*SETTINGS, "learning_rate=0", "weight_decay=0", "average_decay=0", "code_width=12", "codebook_size=9")
+    request = replace(request_for(store, tmp_path / "run", steps=1), start_from=straight / "model", overrides=settings)
+    train(request)
+    before, after = load_model(straight / "model"), load_model(tmp_path / "run/model")
+    assert before.config.code_width != 12
+    assert after.image_decoder.out.weight.equal(before.image_decoder.out.weight)
+    assert after.normal_quantizer.codebook.shape == (9, 12)
+
+
+def test_a_model_of_other_channels_is_no_start(store: SliceStore, straight: Path, tmp_path: Path) -> None:
+    other = FeatureDecomposingNetwork(replace(load_model(straight / "model").config, channels=3))
+    save_model(other, tmp_path / "other")
+    with pytest.raises(UsageError, match="its channels is 3, the preset's 4"):
+        train(replace(request_for(store, tmp_path / "run", steps=1), start_from=tmp_path / "other"))

@@ -27,7 +27,7 @@ def train(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option("--from", metavar="MODEL", help="Begin with the weights of a model of the same shape."),
+        typer.Option("--from", metavar="MODEL", help="Begin with a model: all of it, or the layers in common."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Start of every random draw.")] = None,
     changes: Annotated[

@@ -23,7 +23,7 @@ from diptych.training.options import (
     TrainingOptions,
     chosen_preset,
     require_same,
-    require_same_shape,
+    require_same_task,
     stored_config,
 )
 from diptych.training.validate import evenly_spaced
@@ -98,11 +98,11 @@ def open_data(config: RunConfig, stores: Sequence[SliceStore]) -> RunData:
 
 
 def _start(options: TrainingOptions, stored: RunConfig | None, preset: Preset) -> str:
-    """The fingerprint of the model to start from, empty for none; refuses one of another shape."""
+    """The fingerprint of the model to start from, empty for none; refuses one for other images or labels."""
     if options.start_from is None:
         return stored.started_from if stored else ""
     network = load_model(options.start_from)
-    require_same_shape(network.config, preset.model, options.start_from)
+    require_same_task(network.config, preset.model, options.start_from)
     return network.fingerprint
 
 

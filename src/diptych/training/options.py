@@ -24,7 +24,7 @@ __all__ = [
     "chosen_preset",
     "override",
     "require_same",
-    "require_same_shape",
+    "require_same_task",
     "stored_config",
 ]
 
@@ -186,15 +186,12 @@ def require_same(stored: RunConfig, asked: RunConfig) -> None:
         )
 
 
-def require_same_shape(found: ModelConfig, wanted: ModelConfig, path: Path) -> None:
-    """Refuse to start from a network of another shape, naming the first setting that differs."""
-    for field in fields(ModelConfig):
-        old, new = getattr(found, field.name), getattr(wanted, field.name)
+def require_same_task(found: ModelConfig, wanted: ModelConfig, path: Path) -> None:
+    """Refuse to start from a network that reads other channels or knows other labels; its shape is free."""
+    for name in ("channels", "lesion_classes"):
+        old, new = getattr(found, name), getattr(wanted, name)
         if old != new:
-            raise UsageError(
-                f"{path}: its {field.name} is {_shown(old)}, the preset's {_shown(new)}; "
-                f"choose the preset that the model was trained with, or change it with --set"
-            )
+            raise UsageError(f"{path}: its {name} is {old}, the preset's {new}; start from a model with the same")
 
 
 def _parse(change: str, text: str, kind: Any) -> Any:

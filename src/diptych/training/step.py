@@ -30,6 +30,7 @@ from torch.nn import BatchNorm2d
 from diptych.config import Preset
 from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
+from diptych.model.transfer import layers_in_common
 from diptych.runs.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
 from diptych.slices import Batch
 from diptych.training.averaging import AveragedNetwork
@@ -78,10 +79,17 @@ class Learner:
         self.network.start_codebooks(batch.image.to(self.workers.device) for batch in batches)
         self._follow(0)
 
-    def start_from(self, weights: dict[str, Tensor]) -> None:
-        """Begin with the weights and codebooks of another network of the same shape."""
-        self.network.load_state_dict(weights)
+    def start_from(self, other: FeatureDecomposingNetwork) -> float:
+        """Begin with another network, all of it or the layers in common; return the share of weights it gave."""
+        if other.config == self.network.config:
+            self.network.load_state_dict(other.state_dict())
+            share = 1.0
+        else:
+            taken = layers_in_common(other, self.network)
+            self.network.load_state_dict(taken, strict=False)
+            share = sum(map(Tensor.numel, taken.values())) / sum(map(Tensor.numel, self.network.parameters()))
         self._follow(0)
+        return share
 
     @property
     def judged(self) -> FeatureDecomposingNetwork:

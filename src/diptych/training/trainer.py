@@ -135,9 +135,10 @@ class Trainer:
             self.plan.restore(checkpoint.state)
             self.journal.say(f"{self.folder}: resumed after step {self.step}")
         else:
+            share = self.learner.start_from(load_model(start_from)) if start_from else 0.0
             if start_from:
-                self.learner.start_from(load_model(start_from).state_dict())
-            else:
+                self.journal.say(f"{start_from}: gave {share:.0%} of the weights")
+            if share < 1:
                 batches = range(self.config.preset.training.codebook_batches)
                 self.learner.start_codebooks(self._batch(step) for step in batches)
             self._require_memory()
