@@ -25,6 +25,7 @@ NAMES: tuple[str, ...] = (
     "twins",
     "robustness",
     "phantom_questions",
+    "failures",
     "figures",
     "leakiness",
     "leakiness_paper",
