@@ -19,6 +19,8 @@ __all__ = ["KINDS", "Failing", "Kind", "find_failures"]
 
 SEEN = 20
 """Pixels of a lesion from which on a reader would see it in the slice."""
+BRAIN_SHARE = 0.1
+"""Of the frame: a slice with less brain in it than that has little to reconstruct."""
 
 Figures = NDArray[np.float64]
 
@@ -99,7 +101,9 @@ def _left_ill(patient: DecomposedPatient) -> Figures:
 def _blurred(patient: DecomposedPatient) -> Figures:
     """How far x̂⁺ is off the image, in the brain."""
     off = np.abs(patient.reconstruction.astype(np.float32) - patient.images.astype(np.float32)).mean(axis=1)
-    return _mean_inside(off, _brain(patient))
+    brain = _brain(patient)
+    enough = _areas(brain) >= BRAIN_SHARE * brain[0].size
+    return np.where(enough, _mean_inside(off, brain), np.nan)
 
 
 def _brain(patient: DecomposedPatient) -> NDArray[np.bool_]:
