@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 PAGE   := src/diptych/server/static/index.html
 SERVE  ?= 1
 # A file of tests runs on one core; two threads in each of two processes would only wait for one another.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 
 .PHONY: demo test test-all check format docs page browser-tests clean
 

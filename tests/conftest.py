@@ -16,6 +16,14 @@ BRATS = ROOT.parent / "shared" / "brats"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a file share its fixtures and so run on one core, unless they say that they share nothing."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT).as_posix()))
+
+
 @pytest.fixture(scope="session")
 def brats() -> Path:
     """The folder of real patients, which lies beside the repository where it exists at all."""

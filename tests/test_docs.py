@@ -13,11 +13,16 @@ from tests.conftest import ROOT
 from tests.markdown import run_page
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-RUNNABLE = [page for page in PAGES if page.parent.name in ("tutorial", "how-to", "explanation")]
+RUNNABLE = [
+    pytest.param(page, id=name, marks=pytest.mark.xdist_group(name))
+    for page in PAGES
+    if page.parent.name in ("tutorial", "how-to", "explanation")
+    for name in [f"{page.parent.name}/{page.stem}"]
+]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: f"{page.parent.name}/{page.stem}")
+@pytest.mark.parametrize("page", RUNNABLE)
 def test_code_blocks_run(page: Path, tmp_path: Path) -> None:
     assert run_page(page, tmp_path) == []
 
