@@ -78,3 +78,9 @@ def test_an_index_from_the_cache_answers_alike(tmp_path: Path) -> None:
     query = archive.query(0, by="both", metric="angular")
     one, other = (SearchEngine(made, archive.tables) for made in (index, SearchIndex.restore(loaded)))
     assert [m.slice for m in one.search(query)] == [m.slice for m in other.search(query)]
+
+
+def test_an_index_of_another_layout_is_refused() -> None:
+    arrays = make_archive(8).index().arrays()
+    with pytest.raises(ValueError, match="another layout"):
+        SearchIndex.restore(arrays | {"layout": arrays["layout"] + 1})

@@ -11,7 +11,7 @@ from diptych.errors import InputError, UsageError
 from diptych.search import Filter, Query, SearchEngine, SearchIndex
 from diptych.search import index as index_module
 from diptych.search.codes import pack
-from diptych.search.prune import pruning_pays
+from diptych.search.prune import pruned_scan
 from diptych.search.synthetic import synthetic_archive
 from diptych.tables import Tables, panel_tables, table_from
 from tests.search.oracle import Archive, make_archive, oracle
@@ -190,7 +190,8 @@ def test_two_byte_ids_are_searched_exactly() -> None:
     assert [m.slice for m in engine.search(query)] == [slice_ for slice_, _ in oracle(archive, query, engine)]
 
 
-def test_pruning_is_chosen_where_it_pays_and_changes_nothing() -> None:
+def test_pruning_is_chosen_where_it_pays_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diptych.search.prune.OVERHEAD", 0)
     made = synthetic_archive(155 * 160, codes=40, abnormal_codes=40, grid=(4, 3))
     tables = Tables(panel_tables(made.normal_codebook, cells=12), panel_tables(made.abnormal_codebook, cells=12))
     index = SearchIndex.build(
@@ -204,7 +205,7 @@ def test_pruning_is_chosen_where_it_pays_and_changes_nothing() -> None:
     )
     pruned, plain = SearchEngine(index, tables), SearchEngine(index, tables, prune=False)
     query = Query(normal=made.normal[1000].reshape(4, 3))
-    assert pruning_pays(pruned.score(query), pruned.select(query), pruned.pool)
+    assert pruned_scan(pruned.score(query), pruned.select(query), pruned.pool).paid
     assert [m.slice for m in pruned.search(query)] == [m.slice for m in plain.search(query)]
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diptych.search import Filter, SearchEngine, changes, engine
+from diptych.search import Filter, SearchEngine, changes
+from diptych.search import prune as module
 from tests.search.oracle import Archive, make_archive, oracle
 
 properties = settings(
@@ -60,8 +61,8 @@ def test_search_equals_the_oracle(monkeypatch: pytest.MonkeyPatch, data: st.Data
         return
     prune = data.draw(st.booleans())
     monkeypatch.setattr(changes, "DEARER", data.draw(st.sampled_from([0, 2])))  # 0: listed though they do not pay
-    monkeypatch.setattr(engine, "pruning_pays", lambda score, *_: prune and score.prunable)
-    searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])))
+    monkeypatch.setattr(module, "OVERHEAD", -(10**9))  # pruning pays whatever is left
+    searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])), prune=prune)
     query = archive.query(data.draw(st.integers(0, len(archive.volume_of_slice) - 1)), **data.draw(options(archive)))
 
     found, expected = searcher.search(query), oracle(archive, query, searcher)

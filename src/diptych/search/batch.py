@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from diptych.search.batch_kernels import QUERIES_PER_BATCH, batch_minima, change_batch_minima
 from diptych.search.kernels import HUGE
-from diptych.search.lookup import LookUp, Pool
+from diptych.search.lookup import LookUp
+from diptych.search.pool import Pool
 from diptych.search.query import Query
 from diptych.search.scan import Selection
 from diptych.search.score import Score

@@ -20,7 +20,7 @@ from diptych.search.codes import Ids
 
 __all__ = ["DEARER", "Changes", "list_changes"]
 
-DEARER = 2
+DEARER = 3
 """A change costs a scan as much as so many cells of a row."""
 
 SAMPLE = 20_000

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from diptych.errors import UsageError
 from diptych.search.batch import batch_scan, batches
 from diptych.search.explain import explain
+from diptych.search.habit import Habit
 from diptych.search.index import PANELS, SearchIndex
-from diptych.search.lookup import LookUp, Pool
-from diptych.search.prune import pruned_scan, pruning_pays
+from diptych.search.lookup import LookUp
+from diptych.search.pool import Pool
+from diptych.search.prune import pruned_scan
 from diptych.search.query import Match, Query
 from diptych.search.scan import Selection, plain_scan, rank
 from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, expand
@@ -34,15 +36,23 @@ class SearchEngine:
         self.tables = tables
         self.pool = Pool(threads)
         self.prune = prune
+        self.habit = Habit()
         self._norms: dict[tuple[str, str], SliceNorms] = {}
         self._spreads: dict[tuple[str, str, bytes], float] = {}
 
     def search(self, query: Query) -> list[Match]:
         """The best slice of each of the best volumes (or patients), nearest first."""
         score, selection = self.score(query), self.select(query)
-        scan = pruned_scan if self.prune and pruning_pays(score, selection, self.pool) else plain_scan
-        keys = scan(score, selection, self.pool)
-        return self._matches(query, score, selection, keys)
+        return self._matches(query, score, selection, self._scan(query, score, selection))
+
+    def _scan(self, query: Query, score: Score, selection: Selection) -> Keys:
+        """The best key of each volume, pruned where that paid for queries of this kind."""
+        kind = query.by, query.metric, query.region is None
+        if not (self.prune and score.prunable and self.habit.tries(kind)):
+            return plain_scan(score, selection, self.pool)
+        pruned = pruned_scan(score, selection, self.pool)
+        self.habit.note(kind, paid=pruned.paid)
+        return pruned.keys
 
     def search_batch(self, queries: Sequence[Query]) -> list[list[Match]]:
         """The same answers as `search` gives to each query, for less when many ask alike."""

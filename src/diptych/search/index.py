@@ -16,13 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import InputError
-from diptych.search.chunks import Chunks, group_codes, mark_chunks
+from diptych.search.chunks import Chunks, mark_chunks
 from diptych.search.codes import PanelCodes, pack
+from diptych.search.symbols import group_codes
 from diptych.tables import Tables
 
 __all__ = ["PANELS", "SearchIndex"]
 
 PANELS = ("normal", "abnormal")
+
+LAYOUT = 2
+"""Which arrays an index is made of, and what they mean; another layout is not taken back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,7 @@ class SearchIndex:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays, for `diptych.search.cache`; `restore` takes them back."""
         named: dict[str, NDArray[Any]] = {
+            "layout": np.array([LAYOUT], dtype=np.int64),
             "grid": np.array(self.grid, dtype=np.int64),
             "volume_starts": self.volume_starts,
             "patient_of_volume": self.patient_of_volume,
@@ -96,11 +101,16 @@ class SearchIndex:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> SearchIndex:
-        """Take back what `arrays` gave; nothing is copied, so the arrays may be memory-mapped."""
+        """Take back what `arrays` gave; nothing is copied, so the arrays may be memory-mapped.
+
+        Raises KeyError or ValueError for arrays of another layout: they are built anew.
+        """
 
         def part(panel: str, of: type[PanelCodes] | type[Chunks]) -> dict[str, NDArray[Any]]:
             return {field.name: arrays[f"{panel}.{field.name}"] for field in fields(of)}
 
+        if int(arrays["layout"][0]) != LAYOUT:
+            raise ValueError("an index of another layout")
         rows, columns = (int(n) for n in arrays["grid"])
         return cls(
             (rows, columns),

@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled, compiled_inline, prefetch
 
-__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "range_minima", "range_sums", "symbol_entries"]
+__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "range_minima", "range_sums"]
 
 BYTE_STRIDE = 272
 """Entries from one look-up row to the next for one-byte ids: 256, and a cache line more."""
 
 AHEAD = 4
 """How many ranges ahead rows are fetched from memory: scattered rows then cost what neighbouring ones do."""
+
+FETCHED = 64
+"""Words of a range that are fetched; the machine sees by itself that more follow."""
 
 HUGE = 2**31 - 1
 """Stands for "nothing found" among sums."""
@@ -69,37 +72,12 @@ def two_byte_row_sum(words: Words, first: np.uint64, count: np.uint64, table: Su
     return total
 
 
-@compiled
-def symbol_entries(entries: Sums, groups: NDArray[np.uint8], count: int, sets: NDArray[np.uint16]) -> Sums:
-    """For each position and symbol of runs the smallest entry of any code it stands for, `[P, 256]`."""
-    table = np.zeros((len(entries), 256), np.int32)
-    nearest = np.empty(count, np.int32)
-    for cell in range(len(entries)):
-        nearest[:] = HUGE
-        for code in range(entries.shape[1]):
-            group = groups[cell, code]
-            if group < count:
-                nearest[group] = min(nearest[group], entries[cell, code])
-        table[cell, 0] = HUGE
-        for marks in range(1, 1 << count):
-            group = 0
-            while not (marks >> group) & 1:
-                group += 1
-            table[cell, marks] = min(table[cell, marks & (marks - 1)], nearest[group])
-        for place in range(sets.shape[1]):
-            smallest = entries[cell, sets[cell, place, 0]]
-            for member in range(1, sets.shape[2]):
-                smallest = min(smallest, entries[cell, sets[cell, place, member]])
-            table[cell, (1 << count) + place] = smallest
-    return table
-
-
 @compiled_inline
 def fetch(words: Words, count: np.uint64, starts: Ints, stops: Ints, ahead: int) -> None:
     """Have the first rows of a range on their way from memory while earlier ranges are worked on."""
     if ahead < len(starts):
         at = np.uint64(starts[ahead]) * count
-        end = min(np.uint64(stops[ahead]) * count, at + np.uint64(32))
+        end = min(np.uint64(stops[ahead]) * count, at + np.uint64(FETCHED))
         while at < end:
             prefetch(words, at)
             at += np.uint64(8)

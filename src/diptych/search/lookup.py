@@ -5,8 +5,6 @@ Knows packed codes, chunk marks and tables. Sums over it are exact whole numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,43 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.search import kernels
+from diptych.search.bounds import Bounds
 from diptych.search.change_kernels import change_minima, change_sums
-from diptych.search.chunks import GROUPS, Chunks
+from diptych.search.chunks import Chunks, LevelName
 from diptych.search.codes import PanelCodes
 from diptych.search.kernels import BYTE_STRIDE, HUGE
+from diptych.search.pool import Pool
 
-__all__ = ["LookUp", "Pool", "flat_table"]
+__all__ = ["LookUp", "flat_table"]
 
 Ints = NDArray[np.integer]
 Sums = NDArray[np.int32]
-
-SMALLEST_SHARE = 4096
-"""Rows below which a second thread costs more than it brings."""
-
-
-class Pool:
-    """Threads that share a scan; one thread means no pool at all."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.executor = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def shares(self, lengths: Ints) -> list[slice]:
-        """Cut a list of ranges into consecutive shares of about equal work."""
-        done = np.cumsum(lengths)
-        total = int(done[-1]) if len(done) else 0
-        parts = max(1, min(self.threads, total // SMALLEST_SHARE))
-        cuts = np.searchsorted(done, np.arange(1, parts) * total / parts).tolist()
-        return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(lengths)], strict=True)]
-
-    def run(self, work: Callable[[slice], None], lengths: Ints) -> None:
-        """Do `work` on every share of a list of ranges."""
-        shares = self.shares(lengths)
-        if self.executor is None or len(shares) == 1:
-            for share in shares:
-                work(share)
-        else:
-            list(self.executor.map(work, shares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,25 +67,17 @@ class LookUp:
         """The ranges in runs, where their changes can be scanned."""
         return self.chunks.runs_between(starts, stops) if self.chunks.changes else None
 
-    def bounds(self, runs: Ints, pool: Pool) -> Sums:
-        """For each run of slices, ascending, a sum that none of its slices undercuts."""
-        words = self.chunks.symbols.view(np.uint64)
-        table, stride = self._symbol_table
-        out = np.empty(len(runs), dtype=np.int32)
-        first = np.flatnonzero(np.diff(runs, prepend=-2) != 1)  # neighbouring runs are scanned in one go
-        lengths = np.diff(first, append=len(runs))
-        starts = runs[first]
-        nothing = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty((0, 0), np.int32))
+    def bounds(self, level: LevelName, places: Ints, pool: Pool) -> Sums:
+        """For each of some runs, or parts of runs, a sum that none of its slices undercuts."""
+        return (self._run_bounds if level == "runs" else self._part_bounds).sums(places, pool)
 
-        def work(share: slice) -> None:
-            some, stops, at = starts[share], starts[share] + lengths[share], first[share]
-            if len(some):
-                kernels.range_sums(
-                    words.reshape(-1), words.shape[1], table, stride, some, stops, *nothing, out[at[0] :]
-                )
+    @cached_property
+    def _run_bounds(self) -> Bounds:
+        return Bounds.of(self.entries, self.chunks.groups, self.chunks.runs)
 
-        pool.run(work, lengths)
-        return out
+    @cached_property
+    def _part_bounds(self) -> Bounds:
+        return Bounds.of(self.entries, self.chunks.groups, self.chunks.parts)
 
     @cached_property
     def cheapest_rare(self) -> NDArray[np.int32]:
@@ -134,11 +98,6 @@ class LookUp:
     def excess(self) -> NDArray[np.int32]:
         """What a rare code costs beyond the cheapest rare one, `[P, K]`."""
         return self.entries - self.cheapest_rare[:, None]
-
-    @cached_property
-    def _symbol_table(self) -> tuple[Sums, int]:
-        entries = kernels.symbol_entries(self.entries, self.chunks.groups, GROUPS, self.chunks.sets)
-        return flat_table(entries, self.chunks.symbols.shape[1])
 
     @cached_property
     def _changes(self) -> tuple[NDArray[np.uint64], int, Sums, Ints, Ints, Ints, Ints, Sums]:

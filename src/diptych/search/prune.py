@@ -1,103 +1,130 @@
 """The pruned scan: the same answer as the plain one, from a look at few slices.
 
-Knows scores and runs of slices. A run whose bound cannot beat the worst match so far is left out, whole; equal
-distances are settled by volume, so a later volume with an equal bound is left out too. How much this saves depends on
-the archive and the query: survivors are counted in a sample first, and where pruning would not pay the plain scan runs.
+Knows scores, runs of slices and their parts. A run whose bound cannot beat the worst match so far is left out, whole;
+so is a part of a run that stays in. Equal distances are settled by volume, so a later volume with an equal bound is
+left out too. How much this saves depends on the archive and the query: survivors are counted, and where too many are
+left the plain scan takes over.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.chunks import LENGTH, Chunks
-from diptych.search.lookup import Pool
-from diptych.search.scan import Selection, rank
+from diptych.search.bound_kernels import admitted, lower
+from diptych.search.chunks import LENGTH, PART, Chunks, LevelName
+from diptych.search.pool import Pool
+from diptych.search.scan import Selection, plain_scan, rank
 from diptych.search.score import Keys, Score, expand
 
-__all__ = ["pruned_scan", "pruning_pays"]
+__all__ = ["Pruned", "pruned_scan"]
 
-Ints = NDArray[np.integer]
+OVERHEAD = 1_000_000
+"""What pruning costs however small the archive is, in cells looked up."""
 
-SMALLEST = 20_000
-"""Slices below which a plain scan is over before a sample is drawn."""
-
-SAMPLED = 16
-"""One volume of so many is in the sample: it costs less than 1 % of a plain scan."""
-
-SEEDS = 40
-"""Runs, per match wanted, that are looked at to find a limit."""
+SEEDS = {"runs": 10, "parts": 40}
+"""Runs, and parts, per match wanted, that are looked at to find a limit."""
 
 WORTH_WHILE = 0.9
-"""Pruning is chosen where it is thought to cost less than this part of a plain scan."""
+"""Pruning pays where it costs less than this part of a plain scan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pruned:
+    """What a pruned scan found."""
+
+    keys: Keys
+    """The best key of each volume that can be among the matches, `[V]`; of others, nothing."""
+    paid: bool
+    """Whether it cost less than a plain scan."""
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Some runs of slices, ascending."""
+    """Some runs of slices, or some parts of runs, ascending."""
 
     chunks: Chunks
+    level: LevelName
     chosen: NDArray[np.int64]
-    volumes: Ints
-    """Volume of each chosen run."""
 
     @classmethod
     def of_volumes(cls, chunks: Chunks, volumes: NDArray[np.int64]) -> Runs:
         """All runs of some volumes, none of which is empty."""
-        chosen = expand(chunks.first_of_volume[volumes], chunks.first_of_volume[volumes + 1])
-        return cls(chunks, chosen, chunks.volumes[chosen])
+        return cls(chunks, "runs", expand(chunks.first_of_volume[volumes], chunks.first_of_volume[volumes + 1]))
 
-    def keep(self, kept: NDArray[np.bool_] | Ints) -> Runs:
-        return Runs(self.chunks, self.chosen[kept], self.volumes[kept])
+    def parts(self) -> Runs:
+        """The parts of runs."""
+        first = self.chunks.first_of_run
+        return Runs(self.chunks, "parts", expand(first[self.chosen], first[self.chosen + 1]))
 
-    def best(self, score: Score, selection: Selection, pool: Pool) -> tuple[NDArray[np.int64], Keys]:
-        """The volumes that the runs lie in, ascending, and the smallest key in each one's runs."""
-        starts, stops = self.chunks.starts[self.chosen], self.chunks.starts[self.chosen + 1]
-        keys = score.minima(starts, stops, pool, selection.slices)
-        place = np.flatnonzero(np.diff(self.volumes, prepend=-1))
-        return self.volumes[place].astype(np.int64), np.minimum.reduceat(keys, place) if len(place) else keys
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def volumes(self) -> NDArray[np.int32]:
+        """Volume of every run there is."""
+        return self.chunks.volumes if self.level == "runs" else self.chunks.volumes_of_parts
+
+    @property
+    def cost(self) -> float:
+        """What it costs to scan them, in cells looked up: changes are listed for whole runs alone."""
+        return len(self) * (LENGTH * self.chunks.cost if self.level == "runs" else PART * len(self.chunks.groups))
+
+    def best(self, score: Score, selection: Selection, pool: Pool) -> Keys:
+        """The smallest key in each volume's runs, `[V]`."""
+        edges = self.chunks.level(self.level).starts
+        keys = score.minima(edges[self.chosen], edges[self.chosen + 1], pool, selection.slices)
+        best = np.full(len(selection.starts), score.nothing, dtype=keys.dtype)
+        lower(best, self.chosen, self.volumes, keys)
+        return best
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Limit:
     """The worst match so far; what is not better than it, by key and then by volume, is of no use."""
 
     key: float
     volume: int
 
-    def admits(self, bounds: Keys, volumes: Ints) -> NDArray[np.bool_]:
-        return np.asarray((bounds < self.key) | ((bounds == self.key) & (volumes <= self.volume)))
+
+def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Pruned:
+    """Leave out runs, then parts of runs, and scan what is left."""
+    chunks = score.terms[0].look_up.chunks
+    everything = Runs.of_volumes(chunks, selection.volumes)
+    if WORTH_WHILE * everything.cost < OVERHEAD:
+        return Pruned(plain_scan(score, selection, pool), paid=False)
+    nothing_yet = Limit(score.nothing, len(selection.starts))
+    runs, limit = leave_out(everything, nothing_yet, score, selection, pool)
+    bounds_cost, plain_cost = (
+        OVERHEAD + (len(everything) + LENGTH // PART * len(runs)) * len(chunks.groups),
+        everything.cost,
+    )
+    if bounds_cost + runs.cost / 2 > WORTH_WHILE * plain_cost:  # half of them, as long as parts are not looked at
+        return Pruned(plain_scan(score, selection, pool), paid=False)
+    parts, _ = leave_out(runs.parts(), limit, score, selection, pool)
+    left = parts if parts.cost < runs.cost else runs
+    return Pruned(left.best(score, selection, pool), paid=bounds_cost + left.cost < WORTH_WHILE * plain_cost)
 
 
-def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Keys:
-    """The best key of each volume that can be among the matches, `[V]`; of others, nothing."""
-    runs = Runs.of_volumes(score.terms[0].look_up.chunks, selection.volumes)
-    survivors = prune(score, runs, selection, pool)
-    best = np.full(len(selection.starts), score.nothing)
-    volumes, keys = survivors.best(score, selection, pool)
-    best[volumes] = keys
-    return best
+def leave_out(runs: Runs, limit: Limit, score: Score, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:
+    """The runs that may hold a match, and the limit that tells."""
+    bounds = score.bounds(runs.level, runs.chosen, pool)
+    limit = min(limit, find_limit(runs, bounds, score, selection, pool))
+    return Runs(runs.chunks, runs.level, admitted(runs.chosen, bounds, runs.volumes, limit.key, limit.volume)), limit
 
 
-def prune(score: Score, runs: Runs, selection: Selection, pool: Pool) -> Runs:
-    """The runs that may hold a match."""
-    bounds = score.bounds(runs.chosen, pool)
-    limit = find_limit(score, runs, bounds, selection, pool)
-    return runs.keep(limit.admits(bounds, runs.volumes))
-
-
-def find_limit(score: Score, runs: Runs, bounds: Keys, selection: Selection, pool: Pool) -> Limit:
+def find_limit(runs: Runs, bounds: Keys, score: Score, selection: Selection, pool: Pool) -> Limit:
     """Look at the most promising runs; the true matches are no worse than the best in these."""
-    wanted = SEEDS * selection.top
+    wanted = SEEDS[runs.level] * selection.top
     while True:
-        seeds = runs if wanted >= len(bounds) else runs.keep(_smallest(bounds, wanted))
-        volumes, keys = seeds.best(score, selection, pool)
-        order = rank(keys, volumes, selection.groups, selection.top, score.nothing)
+        seeds = runs if wanted >= len(runs) else Runs(runs.chunks, runs.level, runs.chosen[_smallest(bounds, wanted)])
+        keys = seeds.best(score, selection, pool)
+        order = rank(keys, np.arange(len(keys)), selection.groups, selection.top, score.nothing)
         if len(order) == selection.top:
-            return Limit(keys[order[-1]].item(), int(volumes[order[-1]]))
-        if wanted >= len(bounds):
+            return Limit(keys[order[-1]].item(), order[-1])
+        if wanted >= len(runs):
             return Limit(score.nothing, len(selection.starts))
         wanted *= 8
 
@@ -107,16 +134,3 @@ def _smallest(values: Keys, count: int) -> NDArray[np.intp]:
     edge = np.partition(values, count - 1)[count - 1]
     below, equal = np.flatnonzero(values < edge), np.flatnonzero(values == edge)
     return np.sort(np.concatenate([below, equal[: count - len(below)]]))
-
-
-def pruning_pays(score: Score, selection: Selection, pool: Pool) -> bool:
-    """Whether so few runs survive in a sample that the pruned scan will be the quicker one."""
-    slices = int((selection.stops - selection.starts)[selection.volumes].sum())
-    if slices < SMALLEST or not score.prunable:
-        return False
-    sampled = selection.volumes[:: min(SAMPLED, max(1, len(selection.volumes) // 8))]
-    sample = replace(selection, volumes=sampled, top=max(1, selection.top // SAMPLED))
-    chunks = score.terms[0].look_up.chunks
-    runs = Runs.of_volumes(chunks, sampled)
-    share = len(prune(score, runs, sample, pool).chosen) / len(runs.chosen)
-    return len(chunks.groups) / LENGTH + share * chunks.cost < WORTH_WHILE * chunks.cost

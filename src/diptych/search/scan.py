@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.lookup import Pool
+from diptych.search.pool import Pool
 from diptych.search.score import Keys, Score
 
 __all__ = ["Selection", "plain_scan", "rank"]

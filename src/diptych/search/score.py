@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.lookup import LookUp, Pool
+from diptych.compiling import compiled
+from diptych.search.chunks import LevelName
+from diptych.search.lookup import LookUp
+from diptych.search.pool import Pool
 from diptych.tables import DistanceTable, cosine
 
 __all__ = ["Keys", "Norms", "Score", "SliceNorms", "Term", "expand"]
@@ -27,14 +30,14 @@ class SliceNorms:
 
     def __init__(self, values: NDArray[np.int32]) -> None:
         self.values = values
-        self._extremes: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        self._extremes: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     def extremes(self, starts: Ints) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The shortest and longest slice of each run."""
-        if self._extremes is None:
+        if len(starts) not in self._extremes:
             shortest = np.minimum.reduceat(self.values, starts[:-1])
-            self._extremes = shortest, np.maximum.reduceat(self.values, starts[:-1])
-        return self._extremes
+            self._extremes[len(starts)] = shortest, np.maximum.reduceat(self.values, starts[:-1])
+        return self._extremes[len(starts)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +86,12 @@ class Term:
         negated = self.look_up.sums(starts, stops, pool)
         return cosine(-negated, self.norms.query, self.norms.of(starts, stops, pool))
 
-    def largest_cosines(self, runs: Ints, pool: Pool) -> NDArray[np.float64]:
-        """For each run of slices a cosine that none of its slices exceeds."""
+    def largest_cosines(self, level: LevelName, runs: Ints, pool: Pool) -> NDArray[np.float64]:
+        """For each of some runs, or parts of runs, a cosine that none of its slices exceeds."""
         assert self.norms is not None
         assert self.norms.everywhere is not None
-        negated = self.look_up.bounds(runs, pool)
-        starts = self.look_up.chunks.starts
+        negated = self.look_up.bounds(level, runs, pool)
+        starts = self.look_up.chunks.level(level).starts
         shortest, longest = (norms[runs] for norms in self.norms.everywhere.extremes(starts))
         largest = cosine(-negated, self.norms.query, np.where(negated < 0, shortest, longest))
         return np.where(shortest == 0, 1.0, largest)
@@ -135,19 +138,19 @@ class Score:
         lengths = stops - starts
         return np.minimum.reduceat(keys, np.cumsum(lengths) - lengths) if len(lengths) else keys
 
-    def bounds(self, runs: Ints, pool: Pool) -> Keys:
-        """For each run of slices a key that none of its slices undercuts."""
+    def bounds(self, level: LevelName, runs: Ints, pool: Pool) -> Keys:
+        """For each of some runs, or parts of runs, a key that none of its slices undercuts."""
         first = self.terms[0]
         if self.plain:
-            return first.look_up.bounds(runs, pool)
+            return first.look_up.bounds(level, runs, pool)
         total = np.zeros(len(runs))
         for term in self.terms:
             if term.norms is None:
-                total += term.factor * term.table.distance(term.look_up.bounds(runs, pool))
+                total += term.factor * term.table.distance(term.look_up.bounds(level, runs, pool))
             elif len(self.terms) == 1:
-                total -= term.largest_cosines(runs, pool)
+                total -= term.largest_cosines(level, runs, pool)
             else:
-                total += term.factor * np.arccos(term.largest_cosines(runs, pool))
+                total += term.factor * np.arccos(term.largest_cosines(level, runs, pool))
         return total - 1e-9 * (1 + np.abs(total))  # room for rounding: a bound may be low, never high
 
 
@@ -157,7 +160,15 @@ def expand(starts: Ints, stops: Ints) -> NDArray[np.int64]:
     >>> expand(np.array([2, 7]), np.array([4, 8])).tolist()
     [2, 3, 7]
     """
-    lengths = np.asarray(stops - starts, dtype=np.int64)
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.asarray(np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths))
+    numbers = np.empty(int((stops - starts).sum()), dtype=np.int64)
+    _count_through(starts, stops, numbers)
+    return numbers
+
+
+@compiled
+def _count_through(starts: Ints, stops: Ints, numbers: NDArray[np.int64]) -> None:
+    at = 0
+    for place in range(len(starts)):
+        for number in range(starts[place], stops[place]):
+            numbers[at] = number
+            at += 1

@@ -1,0 +1,107 @@
+"""The compiled loops of pruning: what symbols stand for, sums over rows of them, and who stays in.
+
+Knows arrays alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.compiling import compiled, prefetch
+from diptych.search.kernels import BYTE_STRIDE, HUGE, Words, byte_row_sum
+
+__all__ = ["admitted", "excesses", "lower", "row_sums", "some_cell_sums", "symbol_table"]
+
+AHEAD = 8
+"""How many rows ahead symbols are fetched from memory."""
+
+Ints = NDArray[np.integer]
+Sums = NDArray[np.int32]
+
+
+@compiled
+def symbol_table(entries: Sums, groups: NDArray[np.uint8], count: int, sets: NDArray[np.uint16], table: Sums) -> None:
+    """For each position and symbol of runs the smallest entry of any code it stands for, into `table` `[≥ P, 256]`."""
+    nearest = np.empty(count, np.int32)
+    for cell in range(len(entries)):
+        nearest[:] = HUGE
+        for code in range(entries.shape[1]):
+            group = groups[cell, code]
+            if group < count:
+                nearest[group] = min(nearest[group], entries[cell, code])
+        table[cell, 0] = HUGE
+        for marks in range(1, 1 << count):
+            group = 0
+            while not (marks >> group) & 1:
+                group += 1
+            table[cell, marks] = min(table[cell, marks & (marks - 1)], nearest[group])
+        for place in range(sets.shape[1]):
+            smallest = entries[cell, sets[cell, place, 0]]
+            for member in range(1, sets.shape[2]):
+                smallest = min(smallest, entries[cell, sets[cell, place, member]])
+            table[cell, (1 << count) + place] = smallest
+
+
+@compiled
+def excesses(table: Sums, floors: Sums, shares: NDArray[np.float32]) -> NDArray[np.float32]:
+    """By how much a position's symbols exceed its floor on average."""
+    mean = np.zeros(len(floors), np.float32)
+    for cell in range(len(floors)):
+        for symbol in range(1, shares.shape[1]):
+            mean[cell] += shares[cell, symbol] * np.float32(table[cell, symbol] - floors[cell])
+    return mean
+
+
+@compiled
+def row_sums(words: Words, count: int, table: Sums, rows: Ints, sums: Sums) -> None:
+    """Sums over whole rows of one-byte symbols, into `sums`."""
+    width = np.uint64(count)
+    for r in range(len(rows)):
+        if r + AHEAD < len(rows):
+            prefetch(words, np.uint64(rows[r + AHEAD]) * width)
+        if width == np.uint64(8):  # 64 cells, the commonest grid: a length that the compiler can unroll
+            sums[r] = byte_row_sum(words, np.uint64(rows[r]) * np.uint64(8), np.uint64(8), table)
+        else:
+            sums[r] = byte_row_sum(words, np.uint64(rows[r]) * width, width, table)
+
+
+@compiled
+def some_cell_sums(
+    symbols: NDArray[np.uint8], width: int, cells: NDArray[np.uint64], table: Sums, rows: Ints, sums: Sums
+) -> None:
+    """Sums over an even number of positions alone, into `sums`."""
+    for r in range(len(rows)):
+        if r + AHEAD < len(rows):
+            prefetch(symbols, np.uint64(rows[r + AHEAD]) * np.uint64(width))
+        row = np.uint64(rows[r]) * np.uint64(width)
+        a, b = np.int32(0), np.int32(0)
+        place = np.uint64(0)
+        while place < np.uint64(len(cells)):
+            one, other = cells[place], cells[place + np.uint64(1)]
+            a = np.int32(a + table[one * np.uint64(BYTE_STRIDE) + np.uint64(symbols[row + one])])
+            b = np.int32(b + table[other * np.uint64(BYTE_STRIDE) + np.uint64(symbols[row + other])])
+            place += np.uint64(2)
+        sums[r] = np.int32(a + b)
+
+
+@compiled
+def admitted(runs: Ints, bounds: NDArray[Any], volumes: Ints, key: float, volume: int) -> NDArray[np.int64]:
+    """The runs whose bounds are below a key, or equal to it and in no later a volume."""
+    kept, count = np.empty(len(runs), np.int64), 0
+    for place in range(len(runs)):
+        bound = bounds[place]
+        if bound < key or (bound == key and volumes[runs[place]] <= volume):
+            kept[count] = runs[place]
+            count += 1
+    return kept[:count]
+
+
+@compiled
+def lower(best: NDArray[Any], runs: Ints, volumes: Ints, keys: NDArray[Any]) -> None:
+    """Keep the smaller of what was known of a volume and what its runs have."""
+    for place in range(len(runs)):
+        volume = volumes[runs[place]]
+        best[volume] = min(best[volume], keys[place])
