@@ -10,6 +10,8 @@ from math import gcd
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diptych.model.winograd import Conv3x3
+
 __all__ = ["LEAK", "NormConv", "ResBlock", "Upsample", "group_count", "he_init_", "leaky"]
 
 LEAK = 0.2
@@ -44,7 +46,7 @@ class NormConv(nn.Module):
     def __init__(self, width_in: int, width_out: int, *, stride: int = 1) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(group_count(width_in), width_in)
-        self.conv = nn.Conv2d(width_in, width_out, 3, stride=stride, padding=1)
+        self.conv = Conv3x3(width_in, width_out) if stride == 1 else nn.Conv2d(width_in, width_out, 3, stride, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.conv(leaky(self.norm(x)))
@@ -70,7 +72,7 @@ class Upsample(nn.Module):
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(width_in, width_out, 3, padding=1)
+        self.conv = Conv3x3(width_in, width_out)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(self.conv(x), scale_factor=2.0, mode="bilinear", align_corners=False)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.model.blocks import NormConv, ResBlock, Upsample, group_count, leaky
 from diptych.model.spade import LesionTiles, SpadeResBlock
+from diptych.model.winograd import Conv3x3
 
 __all__ = ["AnatomyHead", "ImageDecoder", "SegmentationDecoder", "semantic_map"]
 
@@ -25,7 +26,7 @@ class SegmentationDecoder(nn.Module):
         super().__init__()
         widths = config.widths[::-1]
         layers: list[nn.Module] = [
-            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
+            Conv3x3(config.code_width, widths[0]),
             ResBlock(widths[0], widths[0]),
         ]
         for width, next_width in pairwise(widths):
@@ -51,7 +52,7 @@ class ImageDecoder(nn.Module):
         map_channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
         pairs = list(pairwise(widths))
         self.stem = nn.Sequential(
-            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
+            Conv3x3(config.code_width, widths[0]),
             ResBlock(widths[0], widths[0]),
             Upsample(*pairs[0]),
         )

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.model.blocks import group_count, leaky
+from diptych.model.winograd import Conv3x3
 
 __all__ = ["LesionTiles", "Spade", "SpadeResBlock"]
 
@@ -109,9 +110,9 @@ class SpadeResBlock(nn.Module):
     def __init__(self, width: int, map_channels: int, *, norm: Literal["group", "batch"]) -> None:
         super().__init__()
         self.first_norm = Spade(width, map_channels, norm=norm)
-        self.first = nn.Conv2d(width, width, 3, padding=1)
+        self.first = Conv3x3(width, width)
         self.second_norm = Spade(width, map_channels, norm=norm)
-        self.second = nn.Conv2d(width, width, 3, padding=1)
+        self.second = Conv3x3(width, width)
 
     def forward(self, x: Tensor, tiles: LesionTiles) -> Tensor:
         inner = self.first(leaky(self.first_norm(x, tiles)))
