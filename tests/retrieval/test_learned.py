@@ -167,7 +167,7 @@ def test_a_model_without_tables_has_none(tmp_path: Path) -> None:
 
 def test_tables_of_another_model_are_refused(tmp_path: Path, fitted: LearnedTable) -> None:
     saved(tmp_path, fitted)
-    with pytest.raises(ModelError, match="was fitted to model aaaaaaaaaaaa, this is bbbbbbbbbbbb"):
+    with pytest.raises(ModelError, match="was made for model aaaaaaaaaaaa, this is bbbbbbbbbbbb"):
         load(tmp_path, fingerprint="b" * 64)
 
 

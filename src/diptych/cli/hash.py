@@ -34,6 +34,7 @@ def hash_codebooks(
     select: Annotated[int, typer.Option(min=1, help="Bits that forward selection may use.")] = 292,
     repeats: Annotated[int, typer.Option(min=0, help="Repeats of the paper's timing; 0 leaves it out.")] = 5,
     seed: Annotated[int, typer.Option(help="Order in which bits are looked at.")] = 0,
+    save: Annotated[bool, typer.Option("--save", help="Keep the shortened codes beside the model.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Binarise codebooks, shorten them by algorithm A.1 and by forward selection, and time the paper's listing F.1.
@@ -43,6 +44,8 @@ def hash_codebooks(
     """
     from diptych.cli.console import print_json, progress_bar
 
+    if save:
+        _save(model)
     results = {}
     for name, codebook in _codebooks(model, codes, dead, seed).items():
         with progress_bar(f"hashing the {name} codebook") as progress:
@@ -53,6 +56,16 @@ def hash_codebooks(
         print_json(results)
     else:
         _print(results)
+
+
+def _save(model: Path | None) -> None:
+    """Write the binary codes beside the model, from where every search takes them."""
+    from diptych.model import load_model
+    from diptych.retrieval.binary_codes import save_binary_codes
+
+    if model is None:
+        raise UsageError("--save: a random codebook has no place to keep its codes; name a model")
+    typer.echo(f"{save_binary_codes(load_model(model), model)}: binary codes of both codebooks", err=True)
 
 
 def measure(codebook: NDArray[np.floating], *, reading: str, bits: int, repeats: int, seed: int, progress: Any) -> Any:

@@ -25,8 +25,7 @@ from diptych.progress import Progress, silent
 from diptych.retrieval import Archive
 from diptych.retrieval.decoded_planes import PlaneDecoder
 from diptych.retrieval.labelled import LabelledSlices
-from diptych.retrieval.learned import load_learned_tables
-from diptych.retrieval.metrics import model_tables
+from diptych.retrieval.metrics import tables_of_model
 from diptych.slices import PatientRecord, SliceGeometry, SliceStore
 from diptych.tables import Tables
 from diptych.volumes import subject_of
@@ -123,12 +122,7 @@ class Context:
     @cached_property
     def tables(self) -> Tables:
         """Every table of the model, learned ones where they lie beside it."""
-        config = self.network.config
-        rows, columns = config.latent_size
-        learned = load_learned_tables(
-            self.model, fingerprint=self.fingerprint, cells=rows * columns, codes=config.codebook_size
-        )
-        return model_tables(self.network, learned=learned, cache=self.cache)
+        return tables_of_model(self.network, self.model, cache=self.cache)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What `make` gives, made once under that name and shared by all parts."""

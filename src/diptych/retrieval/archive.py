@@ -39,8 +39,7 @@ from diptych.retrieval.fusion import METRIC as FUSION
 from diptych.retrieval.fusion import FusionSearch
 from diptych.retrieval.histogram import HistogramSearch
 from diptych.retrieval.learned import METRIC as LEARNED
-from diptych.retrieval.learned import load_learned_tables
-from diptych.retrieval.metrics import model_tables
+from diptych.retrieval.metrics import tables_of_model
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import OverlapSearch
 from diptych.retrieval.pixels import SlicePixels, stored_pixels
@@ -84,12 +83,7 @@ class Archive:
             network = load_model(folder)
         identity = NetworkEncoder(network).identity
         store.model.require(identity, store.path)
-        learned = None
-        if folder is not None:
-            learned = load_learned_tables(
-                folder, fingerprint=identity.fingerprint, cells=identity.cells, codes=identity.normal_codes
-            )
-        tables = model_tables(network, learned=learned, cache=store.cache_folder)
+        tables = tables_of_model(network, folder, cache=store.cache_folder)
         return cls(store, network, tables, open_catalogue(store, tables), threads, folder)
 
     def refreshed(self) -> Archive:

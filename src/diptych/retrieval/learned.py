@@ -16,17 +16,22 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from diptych.errors import ModelError
+from diptych.retrieval.companion import Companion
 from diptych.tables import DistanceTable, table_from
 
 __all__ = ["FILE", "METRIC", "LearnedTable", "LearnedTables", "load_learned_tables", "save_learned_tables"]
 
 METRIC = "learned"
 FILE = "learned-tables.safetensors"
-FORMAT, VERSION = "diptych-learned-tables", "1"
+LEARNED_TABLES = Companion(
+    file=FILE,
+    format="diptych-learned-tables",
+    version="1",
+    called="learned tables",
+    command="diptych fit-tables STORE --model MODEL",
+)
 PANELS = ("normal", "abnormal")
 
 
@@ -58,54 +63,31 @@ class LearnedTables:
 
 def save_learned_tables(tables: LearnedTables, model: Path) -> Path:
     """Write the tables into the model's folder; returns the file."""
-    arrays = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     for panel, table in tables.panels.items():
-        arrays[f"{panel}.products"] = np.ascontiguousarray(table.products, dtype=np.float32)
-        arrays[f"{panel}.weights"] = np.ascontiguousarray(table.weights, dtype=np.int32)
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "fingerprint": tables.fingerprint,
-        "report": json.dumps(tables.report, sort_keys=True),
-    }
-    path = Path(model) / FILE
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        save_file(arrays, unfinished, metadata=header)
-        unfinished.replace(path)
-    except (OSError, SafetensorError) as error:
-        unfinished.unlink(missing_ok=True)
-        raise ModelError(f"{path}: cannot be written ({_first_line(error)}); make room or give another --out") from None
-    return path
+        arrays[f"{panel}.products"] = table.products.astype(np.float32)
+        arrays[f"{panel}.weights"] = table.weights.astype(np.int32)
+    report = json.dumps(tables.report, sort_keys=True)
+    return LEARNED_TABLES.write(model, arrays, fingerprint=tables.fingerprint, report=report)
 
 
 def load_learned_tables(model: Path, *, fingerprint: str, cells: int, codes: int) -> LearnedTables | None:
     """The tables beside a model, None where there are none; tables of another model, or damaged ones, are refused."""
-    path = Path(model) / FILE
-    if not path.exists():
+    found = LEARNED_TABLES.read(model, fingerprint=fingerprint)
+    if found is None:
         return None
+    arrays, header = found
+    path = Path(model) / FILE
     try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
         report = json.loads(header.get("report", "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read ({_first_line(error)}); {_WAY_OUT}") from None
-    if header.get("format") != FORMAT or header.get("version") != VERSION:
-        raise ModelError(f"{path}: not learned tables of version {VERSION}; {_WAY_OUT}")
-    if header.get("fingerprint") != fingerprint:
-        raise ModelError(
-            f"{path}: was fitted to model {str(header.get('fingerprint'))[:12]}, this is {fingerprint[:12]}; {_WAY_OUT}"
-        )
+    except ValueError:
+        raise ModelError(f"{path}: its report cannot be read; {LEARNED_TABLES.way_out}") from None
     panels = {
         panel: _table(path, arrays, panel, cells=cells, codes=codes)
         for panel in PANELS
         if f"{panel}.products" in arrays
     }
     return LearnedTables(fingerprint, panels, report)
-
-
-_WAY_OUT = "delete it, or fit again with 'diptych fit-tables'"
 
 
 def _table(
@@ -120,13 +102,11 @@ def _table(
         and weights.dtype == np.int32
     )
     if not fits or weights is None:
-        raise ModelError(f"{path}: the {panel} table does not fit {codes} codes in {cells} cells; {_WAY_OUT}")
+        raise ModelError(
+            f"{path}: the {panel} table does not fit {codes} codes in {cells} cells; {LEARNED_TABLES.way_out}"
+        )
     table = LearnedTable(products.astype(np.float32), weights.astype(np.int32))
     sound = np.isfinite(table.products).all() and table.products.min() >= 0 and table.weights.min() >= 0
     if not sound or not np.array_equal(table.products, table.products.T) or table.weights.sum() == 0:
-        raise ModelError(f"{path}: the {panel} table is not symmetric and non-negative; {_WAY_OUT}")
+        raise ModelError(f"{path}: the {panel} table is not symmetric and non-negative; {LEARNED_TABLES.way_out}")
     return table
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.hashing.binarise import binarise
-from diptych.hashing.optimise import optimise
 from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
-from diptych.retrieval.learned import METRIC, LearnedTables
+from diptych.retrieval.binary_codes import Bits, binary_codes, load_binary_codes
+from diptych.retrieval.learned import METRIC, LearnedTables, load_learned_tables
 from diptych.search import load_arrays, save_arrays
 from diptych.tables import DistanceTable, Tables, angular_table, euclidean_table, hamming_table
 
-__all__ = ["LazyTables", "model_tables"]
+__all__ = ["LazyTables", "model_tables", "tables_of_model"]
 
 
 class LazyTables(Mapping[str, DistanceTable]):
@@ -45,30 +44,52 @@ class LazyTables(Mapping[str, DistanceTable]):
         return metric in self._makers
 
 
+def tables_of_model(network: FeatureDecomposingNetwork, folder: Path | None, *, cache: Path) -> Tables:
+    """Every table of a model, with what lies in its folder beside the weights."""
+    if folder is None:
+        return model_tables(network, cache=cache)
+    config, fingerprint = network.config, network.fingerprint
+    rows, columns = config.latent_size
+    learned = load_learned_tables(folder, fingerprint=fingerprint, cells=rows * columns, codes=config.codebook_size)
+    bits = load_binary_codes(folder, fingerprint=fingerprint, codes=config.codebook_size)
+    return model_tables(network, learned=learned, bits=bits, cache=cache)
+
+
 def model_tables(
-    network: FeatureDecomposingNetwork, *, learned: LearnedTables | None = None, cache: Path | None = None
+    network: FeatureDecomposingNetwork,
+    *,
+    learned: LearnedTables | None = None,
+    bits: Mapping[str, Bits] = {},
+    cache: Path | None = None,
 ) -> Tables:
     """Every table that follows from the two codebooks, and the learned ones where there are any.
 
-    What takes seconds is kept in the folder `cache`.
+    Args:
+        network: whose codebooks they are.
+        learned: learned tables.
+        bits: binary codes by panel, where they are known already; they take seconds.
+        cache: folder in which what takes seconds is kept.
     """
     rows, columns = network.config.latent_size
     panels = {"normal": network.normal_quantizer, "abnormal": network.abnormal_quantizer}
     tables = {}
     for name, quantizer in panels.items():
-        makers = _makers(quantizer, rows * columns, None if cache is None else cache / f"hamming-{name}.arrays")
+        kept = None if cache is None else cache / f"hamming-{name}.arrays"
+        makers = _makers(quantizer, rows * columns, bits.get(name), kept)
         if learned is not None and name in learned.panels:
             makers[METRIC] = learned.panels[name].distance_table
         tables[name] = LazyTables(makers)
     return Tables(**tables)
 
 
-def _makers(quantizer: VectorQuantizer, cells: int, cache: Path | None) -> dict[str, Callable[[], DistanceTable]]:
+def _makers(
+    quantizer: VectorQuantizer, cells: int, bits: Bits | None, cache: Path | None
+) -> dict[str, Callable[[], DistanceTable]]:
     codebook = quantizer.codebook.detach().cpu().numpy()
     return {
         "euclidean": lambda: euclidean_table(codebook, cells=cells),
         "angular": lambda: angular_table(codebook, cells=cells),
-        "hamming": lambda: _hamming(codebook, cache),
+        "hamming": lambda: _hamming(codebook, cache) if bits is None else hamming_table(bits),
     }
 
 
@@ -78,7 +99,7 @@ def _hamming(codebook: NDArray[np.float32], cache: Path | None) -> DistanceTable
     kept = None if cache is None else load_arrays(cache, key=key)
     if kept is not None:
         return DistanceTable("hamming", "sum", kept["entries"], 1.0)
-    table = hamming_table(optimise(binarise(codebook)).rows())
+    table = hamming_table(binary_codes(codebook))
     if cache is not None:
         with suppress(OSError):
             cache.parent.mkdir(mode=0o700, exist_ok=True)

@@ -10,21 +10,19 @@ exactly one model and is never part of its fingerprint. Fitting one is `sketch_f
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from diptych.errors import LabelError, ModelError, UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_encoder import LabelEncoder
 from diptych.retrieval.answers import Answer
 from diptych.retrieval.archive import Archive
+from diptych.retrieval.companion import Companion
 from diptych.retrieval.questions import Question
 from diptych.retrieval.subjects import EncodedSlice
 from diptych.volumes import LESION_LABELS
@@ -32,7 +30,13 @@ from diptych.volumes import LESION_LABELS
 __all__ = ["SKETCH_FILE", "Sketcher", "ask_sketch", "sketch_slice"]
 
 SKETCH_FILE = "sketch.safetensors"
-FORMAT, VERSION = "diptych-sketch", "1"
+LABEL_ENCODER = Companion(
+    file=SKETCH_FILE,
+    format="diptych-sketch",
+    version="2",
+    called="a label encoder",
+    command="diptych fit-sketch STORE --model MODEL",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,25 +50,15 @@ class Sketcher:
     def open(cls, folder: Path | str, network: FeatureDecomposingNetwork) -> Sketcher:
         """Read the label encoder in a model's folder; one that was fitted to another model is refused."""
         path = Path(folder) / SKETCH_FILE
-        if not path.is_file():
+        found = LABEL_ENCODER.read(Path(folder), fingerprint=network.fingerprint)
+        if found is None:
             raise ModelError(f"{path}: not there; make it with 'diptych fit-sketch STORE --model {folder}'")
-        again = f"run 'diptych fit-sketch STORE --model {folder}' again"
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (SafetensorError, OSError, ValueError) as error:
-            raise ModelError(f"{path}: not a safetensors file ({str(error).splitlines()[0]}); {again}") from None
-        if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
-            raise ModelError(f"{path}: not a label encoder of this format ({VERSION}); {again}")
-        if about.get("model") != network.fingerprint:
-            fitted, given = str(about.get("model"))[:12], network.fingerprint[:12]
-            raise ModelError(f"{path}: was fitted to model {fitted}, not to {given}; {again}")
+        state = {name: torch.from_numpy(array) for name, array in found[0].items()}
         encoder = LabelEncoder(network.config)
         try:
             encoder.load_state_dict(state)
         except RuntimeError:
-            raise ModelError(f"{path}: its tensors do not fit the model; {again}") from None
+            raise ModelError(f"{path}: its tensors do not fit the model; {LABEL_ENCODER.way_out}") from None
         return cls(network, encoder.eval())
 
     @classmethod
@@ -76,13 +70,8 @@ class Sketcher:
 
     def save(self, folder: Path | str) -> Path:
         """Write the label encoder beside its model, whole or not at all."""
-        path = Path(folder) / SKETCH_FILE
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.encoder.state_dict().items()}
-        about = {"format": FORMAT, "version": VERSION, "model": self.network.fingerprint}
-        save_file(state, unfinished, metadata=about)
-        unfinished.replace(path)
-        return path
+        state = {name: tensor.detach().cpu().numpy() for name, tensor in self.encoder.state_dict().items()}
+        return LABEL_ENCODER.write(Path(folder), state, fingerprint=self.network.fingerprint)
 
     def ids(self, labels: NDArray[np.integer]) -> NDArray[np.int64]:
         """Abnormal ids `[h, w]` of a label map `[H, W]`."""
