@@ -25,34 +25,33 @@ Sums = NDArray[np.int32]
 @compiled
 def symbol_table(entries: Sums, groups: NDArray[np.uint8], count: int, sets: NDArray[np.uint16], table: Sums) -> None:
     """For each position and symbol of runs the smallest entry of any code it stands for, into `table` `[≥ P, 256]`."""
-    nearest = np.empty(count, np.int32)
+    nearest = np.empty(256, np.int32)
     for cell in range(len(entries)):
+        codes, symbols = entries[cell], table[cell]
         nearest[:] = HUGE
-        for code in range(entries.shape[1]):
-            group = groups[cell, code]
-            if group < count:
-                nearest[group] = min(nearest[group], entries[cell, code])
-        table[cell, 0] = HUGE
-        for marks in range(1, 1 << count):
-            group = 0
-            while not (marks >> group) & 1:
-                group += 1
-            table[cell, marks] = min(table[cell, marks & (marks - 1)], nearest[group])
-        for place in range(sets.shape[1]):
-            smallest = entries[cell, sets[cell, place, 0]]
-            for member in range(1, sets.shape[2]):
-                smallest = min(smallest, entries[cell, sets[cell, place, member]])
-            table[cell, (1 << count) + place] = smallest
+        for code in range(np.uint64(len(codes))):
+            group = np.uint64(groups[cell, code])
+            nearest[group] = min(nearest[group], codes[code])
+        symbols[0] = HUGE
+        for bit in range(count):
+            for others in range(1 << bit):
+                symbols[(1 << bit) + others] = min(symbols[others], nearest[bit])
+        for place in range(np.uint64(sets.shape[1])):
+            one, two, three, four = sets[cell, place]
+            nearer = min(codes[np.uint64(one)], codes[np.uint64(two)])
+            symbols[np.uint64(1 << count) + place] = min(nearer, codes[np.uint64(three)], codes[np.uint64(four)])
 
 
 @compiled
-def excesses(table: Sums, floors: Sums, shares: NDArray[np.float32]) -> NDArray[np.float32]:
-    """By how much a position's symbols exceed its floor on average."""
-    mean = np.zeros(len(floors), np.float32)
+def excesses(table: Sums, floors: Sums, counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """By how much the symbols that occur at a position exceed its floor, in total."""
+    totals = np.zeros(len(floors), np.int64)
     for cell in range(len(floors)):
-        for symbol in range(1, shares.shape[1]):
-            mean[cell] += shares[cell, symbol] * np.float32(table[cell, symbol] - floors[cell])
-    return mean
+        entries, occurring, floor, total = table[cell], counts[cell], np.int64(floors[cell]), np.int64(0)
+        for symbol in range(1, counts.shape[1]):
+            total += np.int64(occurring[symbol]) * (np.int64(entries[symbol]) - floor)
+        totals[cell] = total
+    return totals
 
 
 @compiled

@@ -46,7 +46,7 @@ class Bounds:
         table = np.zeros((level.symbols.shape[1], BYTE_STRIDE), dtype=np.int32)
         bound_kernels.symbol_table(entries, groups, GROUPS, level.sets, table)
         floors = table[: len(entries), 2**GROUPS - 1]  # the symbol of all groups
-        excesses = bound_kernels.excesses(table, floors, level.shares)
+        excesses = bound_kernels.excesses(table, floors, level.counts)
         order = np.argsort(-excesses)
         risen = np.cumsum(excesses[order])
         count = int(np.searchsorted(risen, TELLING * risen[-1])) + 1

@@ -52,8 +52,7 @@ class Changes:
 
     def flat_table(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
         """Entries `[P, A]` by place in the alphabet, as the scan wants them."""
-        used = np.arange(places.shape[1]) < np.diff(self.offsets)[:, None]
-        return np.asarray(places[used])
+        return _flatten(places, self.offsets)
 
 
 def list_changes(packed: Ids, cells: int, starts: NDArray[np.int32]) -> Changes:
@@ -70,6 +69,15 @@ def list_changes(packed: Ids, cells: int, starts: NDArray[np.int32]) -> Changes:
     places, slots = np.empty(firsts[-1], np.uint16), np.empty(firsts[-1], np.uint8)
     _list(packed, starts, offsets, firsts, places, slots)
     return Changes(packed[starts[:-1]], places, slots, firsts, offsets)
+
+
+@compiled
+def _flatten(places: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The places of each position that are used, one position after the other."""
+    table = np.empty(offsets[-1], np.int32)
+    for cell in range(len(offsets) - 1):
+        table[offsets[cell] : offsets[cell + 1]] = places[cell, : offsets[cell + 1] - offsets[cell]]
+    return table
 
 
 @compiled

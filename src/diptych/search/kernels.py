@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled, compiled_inline, prefetch
 
-__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "range_minima", "range_sums"]
+__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "placed", "range_minima", "range_sums"]
 
 BYTE_STRIDE = 272
 """Entries from one look-up row to the next for one-byte ids: 256, and a cache line more."""
@@ -70,6 +70,17 @@ def two_byte_row_sum(words: Words, first: np.uint64, count: np.uint64, table: Su
             ids = ids >> np.uint64(16)
             at += stride
     return total
+
+
+@compiled
+def placed(entries: Sums, alphabet: NDArray[np.uint16]) -> Sums:
+    """Entries `[P, K]` in the order of each position's alphabet, `[P, A]`."""
+    places = np.empty(alphabet.shape, np.int32)
+    for cell in range(len(alphabet)):
+        codes, order = entries[cell], alphabet[cell]
+        for place in range(np.uint64(len(order))):
+            places[cell, place] = codes[np.uint64(order[place])]
+    return places
 
 
 @compiled_inline

@@ -88,7 +88,7 @@ class LookUp:
     @cached_property
     def places(self) -> NDArray[np.int32]:
         """Entries by place in the alphabet, `[P, A]`; the place after the last common code stands for rare ones."""
-        places = self.entries[np.arange(len(self.entries))[:, None], self.codes.alphabet]
+        places = kernels.placed(self.entries, self.codes.alphabet)
         if len(self.codes.rare_slice):
             rare = np.flatnonzero(self.codes.rare.any(axis=1))
             places[rare, -1] = self.cheapest_rare[rare]

@@ -32,7 +32,7 @@ class Pool:
         done = np.cumsum(lengths)
         total = int(done[-1]) if len(done) else 0
         parts = max(1, min(SHARES * self.threads, total // SMALLEST_SHARE))
-        cuts = np.searchsorted(done, np.arange(1, parts) * total / parts).tolist()
+        cuts = np.searchsorted(done, np.arange(1, parts) * total / parts, side="right").tolist()
         return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(lengths)], strict=True)]
 
     def run(self, work: Callable[[slice], None], lengths: NDArray[np.integer]) -> None:

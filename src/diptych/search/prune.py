@@ -24,7 +24,7 @@ __all__ = ["Pruned", "pruned_scan"]
 OVERHEAD = 1_000_000
 """What pruning costs however small the archive is, in cells looked up."""
 
-SEEDS = {"runs": 10, "parts": 40}
+SEEDS = {"runs": 20, "parts": 40}
 """Runs, and parts, per match wanted, that are looked at to find a limit."""
 
 WORTH_WHILE = 0.9
@@ -72,6 +72,11 @@ class Runs:
         """What it costs to scan them, in cells looked up: changes are listed for whole runs alone."""
         return len(self) * (LENGTH * self.chunks.cost if self.level == "runs" else PART * len(self.chunks.groups))
 
+    @property
+    def bounds_cost(self) -> int:
+        """What it costs to bound them, in cells looked up."""
+        return len(self) * len(self.chunks.groups)
+
     def best(self, score: Score, selection: Selection, pool: Pool) -> Keys:
         """The smallest key in each volume's runs, `[V]`."""
         edges = self.chunks.level(self.level).starts
@@ -90,22 +95,18 @@ class Limit:
 
 
 def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Pruned:
-    """Leave out runs, then parts of runs, and scan what is left."""
-    chunks = score.terms[0].look_up.chunks
-    everything = Runs.of_volumes(chunks, selection.volumes)
-    if WORTH_WHILE * everything.cost < OVERHEAD:
-        return Pruned(plain_scan(score, selection, pool), paid=False)
-    nothing_yet = Limit(score.nothing, len(selection.starts))
-    runs, limit = leave_out(everything, nothing_yet, score, selection, pool)
-    bounds_cost, plain_cost = (
-        OVERHEAD + (len(everything) + LENGTH // PART * len(runs)) * len(chunks.groups),
-        everything.cost,
-    )
-    if bounds_cost + runs.cost / 2 > WORTH_WHILE * plain_cost:  # half of them, as long as parts are not looked at
-        return Pruned(plain_scan(score, selection, pool), paid=False)
-    parts, _ = leave_out(runs.parts(), limit, score, selection, pool)
-    left = parts if parts.cost < runs.cost else runs
-    return Pruned(left.best(score, selection, pool), paid=bounds_cost + left.cost < WORTH_WHILE * plain_cost)
+    """Leave out runs, then parts of runs, and scan what is left; everything, where that is the quicker way."""
+    everything = Runs.of_volumes(score.terms[0].look_up.chunks, selection.volumes)
+    allowance = WORTH_WHILE * everything.cost - OVERHEAD - everything.bounds_cost
+    if allowance > 0:
+        no_limit = Limit(score.nothing, len(selection.starts))
+        runs, limit = leave_out(everything, no_limit, score, selection, pool)
+        allowance -= LENGTH // PART * runs.bounds_cost
+        if runs.cost / 2 < allowance:  # a guess: parts are seldom more than half of what runs are
+            parts, _ = leave_out(runs.parts(), limit, score, selection, pool)
+            left = min(runs, parts, key=lambda those: those.cost)
+            return Pruned(left.best(score, selection, pool), paid=left.cost < allowance)
+    return Pruned(plain_scan(score, selection, pool), paid=False)
 
 
 def leave_out(runs: Runs, limit: Limit, score: Score, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:

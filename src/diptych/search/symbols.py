@@ -58,11 +58,10 @@ class Level:
         return self.symbols.nbytes + self.starts.nbytes
 
     @cached_property
-    def shares(self) -> NDArray[np.float32]:
-        """How often each symbol stands at each position, `[P, 256]`, as a share of some of the runs."""
+    def counts(self) -> NDArray[np.int32]:
+        """How often each symbol stands at each position in some of the runs, `[P, 256]`."""
         some = self.symbols[:: max(1, len(self.symbols) // COUNTED), : len(self.sets)]
-        counts = np.stack([np.bincount(column, minlength=256) for column in some.T])
-        return (counts / max(1, len(some))).astype(np.float32)
+        return np.stack([np.bincount(column, minlength=256) for column in some.T]).astype(np.int32)
 
 
 def group_codes(ids: NDArray[np.integer], table: DistanceTable, *, rounds: int = 6) -> NDArray[np.uint8]:
