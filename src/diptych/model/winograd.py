@@ -9,37 +9,37 @@ at 36 points instead of coefficient by coefficient:
 
 36 products per tile and pair of channels, instead of 144. Exact but for rounding, which is some four times that of
 the plain sum. The gradient for the input is the same convolution with filters turned by half a turn; the gradient
-for the filters is the adjoint of the picture above. Work goes through the batch in rows of tiles, few enough at a time
-to stay in the cache. What does not fit (`fits`) goes to torch. Knows nothing about networks.
+for the filters is the adjoint of the picture above. Each of torch's threads takes its share of the batch. What does
+not fit (`fits`) goes to torch. Knows nothing about networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diptych.model.vectors import LANES, PANEL
 from diptych.model.winograd_kernels import (
-    LANES,
     SIDE,
+    convolve_rows,
     filter_gradients,
+    gradient_rows,
     spread_filters,
-    spread_gradients,
-    spread_images,
-    unite_tiles,
 )
 
 __all__ = ["Conv3x3", "fits"]
 
 WORTH = 24
 """Channels, in and out, from which on the transforms cost less than they save."""
-CACHED = 2**13
-"""Numbers in one of the 36 planes of a chunk: all of them and the products then fit the cache of one core."""
-PAD = 16
-"""Numbers between two of the 36 planes: at a power of two they would compete for the same lines of the cache."""
 
 
 class Conv3x3(nn.Conv2d):
@@ -89,60 +89,47 @@ class _Winograd(torch.autograd.Function):
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`F.conv2d(x, weight, bias, padding=1)`."""
-    return _convolve(x, _spread_filters(weight, turned=False).transpose(1, 2), bias)
+    return _convolve(x, _spread_filters(weight.permute(1, 2, 3, 0), turned=False), bias)
 
 
 def convolve_back(gradient: Tensor, weight: Tensor) -> Tensor:
     """The gradient for the input, `[B, C, H, W]`, from that of the output, `[B, K, H, W]`."""
-    return _convolve(gradient, _spread_filters(weight, turned=True), gradient.new_zeros(weight.shape[1]))
+    filters = _spread_filters(weight.permute(0, 2, 3, 1), turned=True)
+    return _convolve(gradient, filters, gradient.new_zeros(weight.shape[1]))
 
 
 def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient for the filters, `[K, C, 3, 3]`."""
     images, gradients = _images(x), _images(gradient)  # [B, H, W, C], [B, H, W, K]
-    (B, H, W, C), K = images.shape, gradients.shape[-1]
-    total = x.new_zeros(36, K, C)
-    for source, target, first, rows in _chunks(B * H // SIDE, W // SIDE, C, K):
-        spread_images(images, source.array, source.step, first, rows)
-        spread_gradients(gradients.reshape(-1), W, K, target.array, target.step, first, rows)
-        total.baddbmm_(target.planes.transpose(1, 2), source.planes)
+    (B, H, _, C), K = images.shape, gradients.shape[-1]
+    shares = _shares(B * H // SIDE)
+    totals = torch.zeros(len(shares), 36, K, -(-C // PANEL) * PANEL)
+    _in_threads(
+        lambda share, total: gradient_rows(images, gradients, total.numpy().reshape(-1), *share), shares, totals
+    )
     out = torch.empty((K, C, 3, 3), memory_format=torch.channels_last)
-    filter_gradients(total.numpy().reshape(-1), C, _images(out).reshape(-1))
+    filter_gradients(totals.sum(dim=0).numpy().reshape(-1), _images(out))
     return out
 
 
-def _convolve(x: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
-    """Images `[B, C, H, W]` with spread filters `[36, C, K]`."""
+def _convolve(x: Tensor, filters: np.ndarray, bias: Tensor) -> Tensor:
+    """Images `[B, C, H, W]` with spread filters."""
     images = _images(x)
-    (B, H, W, C), K = images.shape, filters.shape[-1]
-    out = torch.empty((B, K, H, W), memory_format=torch.channels_last)
+    B, H, W, _ = images.shape
+    out = torch.empty((B, len(bias), H, W), memory_format=torch.channels_last)
     flat, shift = _images(out).reshape(-1), bias.detach().numpy()
-    for source, target, first, rows in _chunks(B * H // SIDE, W // SIDE, C, K):
-        spread_images(images, source.array, source.step, first, rows)
-        torch.bmm(source.planes, filters, out=target.planes)
-        unite_tiles(target.array, target.step, shift, flat, W, first, rows)
+    _in_threads(lambda share: convolve_rows(images, filters, shift, flat, *share), _shares(B * H // SIDE))
     return out
 
 
-class _Room:
-    """Room for 36 planes of `tiles` rows of channels."""
-
-    def __init__(self, tiles: int, channels: int) -> None:
-        self.step = tiles * channels + PAD
-        room = torch.empty(36 * self.step)
-        self.array = room.numpy()
-        self.planes = room.as_strided((36, tiles, channels), (self.step, channels, 1))
-
-
-def _chunks(rows: int, tiles: int, width_in: int, width_out: int) -> Iterator[tuple[_Room, _Room, int, int]]:
-    """Cut `rows` of so many `tiles` into parts that fit the cache: room for both sides, first row, number of rows."""
-    part = max(1, CACHED // (tiles * max(width_in, width_out)))
-    count = 0
-    for first in range(0, rows, part):
-        if count != min(part, rows - first):
-            count = min(part, rows - first)
-            rooms = _Room(count * tiles, width_in), _Room(count * tiles, width_out)
-        yield *rooms, first, count
+def _spread_filters(filters: Tensor, *, turned: bool) -> np.ndarray:
+    """Filters `[C, 3, 3, K]` at 36 points, as the kernels want them."""
+    C, _, _, K = filters.shape
+    whole = -K % PANEL
+    padded = F.pad(filters.detach(), (0, whole)).contiguous().numpy()
+    spread = np.empty(36 * C * (K + whole), np.float32)
+    spread_filters(padded, turned, spread)
+    return spread
 
 
 def _images(x: Tensor) -> np.ndarray:
@@ -150,9 +137,24 @@ def _images(x: Tensor) -> np.ndarray:
     return x.detach().permute(0, 2, 3, 1).contiguous().numpy()
 
 
-def _spread_filters(weight: Tensor, *, turned: bool) -> Tensor:
-    """Filters `[K, C, 3, 3]` at 36 points, `[36, K, C]`."""
-    K, C = weight.shape[:2]
-    spread = weight.new_empty(36, K, C)
-    spread_filters(_images(weight).reshape(-1), C, turned, spread.detach().numpy().reshape(-1))
-    return spread
+def _shares(rows: int) -> list[tuple[int, int]]:
+    """Rows of tiles from and to, for each of torch's threads."""
+    count = min(torch.get_num_threads(), rows)
+    return list(pairwise(rows * part // count for part in range(count + 1)))
+
+
+def _in_threads(work: Callable[..., None], *shares: Iterable[Any]) -> None:
+    """Call `work` for each share: the first one here, the others in threads, since the kernels hold no lock."""
+    first, *others = zip(*shares, strict=True)
+    waiting = [_helpers(len(others)).submit(work, *share) for share in others]
+    work(*first)
+    for helper in waiting:
+        helper.result()
+
+
+@lru_cache(maxsize=1)
+def _helpers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="convolution")
+
+
+os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not survive a fork

@@ -1,35 +1,28 @@
-"""The inner loops of Winograd's convolution: tiles of images and filters, transformed eight channels at a time.
+"""The inner loops of Winograd's convolution.
 
-A transform is a sandwich, M·X·Mᵀ, of a small square X whose entries are rows of channels. `sandwich` writes it out as
-vector instructions for one matrix M, because compilers do not find them by themselves. Arrays are channels-last
-(`[B, H, W, C]`), passed flat where a transform reads or writes them. Knows nothing about torch; the algorithm from
-the top, and what the matrices do, is in `winograd.py`.
+Work goes through the batch in rows of tiles, few enough at a time to stay in the cache. Knows nothing about torch;
+the algorithm from the top is in `winograd.py`, the instructions are in `vectors.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
 
 from diptych.compiling import compiled
+from diptych.model.vectors import LANES, PANEL, Matrix, product, sandwich
 
 __all__ = [
-    "LANES",
     "SIDE",
+    "convolve_rows",
     "filter_gradients",
+    "gradient_rows",
     "spread_filters",
-    "spread_gradients",
-    "spread_images",
-    "unite_tiles",
 ]
 
-LANES = 8
-"""Channels that a transform works on at a time."""
+CACHED = 2**13
+"""Numbers in one of the 36 planes of a chunk: all of them and the products then fit the cache of one core."""
+PAD = 16
+"""Numbers between two planes: at a power of two they would compete for the same lines of the cache."""
 SIDE = 4
 """Rows and columns of an output tile; an input tile has two more, which its neighbours see too."""
 
@@ -52,54 +45,6 @@ FILTER = (
     (0, 0, 1),
 )
 
-Matrix = Sequence[Sequence[float]]
-
-
-def sandwich(matrix: Matrix) -> Callable[..., None]:
-    """`f(source, start, row_step, column_step, target, start, row_step, column_step)` for compiled loops: M·X·Mᵀ.
-
-    X is read from a flat array, `LANES` channels for each entry, and the result is written in the same way.
-    """
-    vector = ir.VectorType(ir.FloatType(), LANES)
-
-    def combine(builder: Any, weights: Sequence[float], parts: list[Any]) -> Any:
-        total = None
-        for weight, part in sorted(zip(weights, parts, strict=True), key=lambda pair: abs(pair[0]) != 1):
-            if weight == 0:
-                continue
-            factor = ir.Constant(vector, [float(weight)] * LANES)
-            term = part if weight in (1, -1) else builder.fmul(part, factor, flags=("contract",))
-            if total is None:
-                total = builder.fneg(term) if weight == -1 else term
-            else:
-                total = (builder.fsub if weight == -1 else builder.fadd)(total, term, flags=("contract",))
-        return total
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def place(first: int, row: int, column: int) -> Any:
-            """Pointer to an entry of the square that the four arguments from `first` on describe."""
-            _, start, row_step, column_step = arguments[first : first + 4]
-            data = context.make_array(signature.args[first])(context, builder, arguments[first]).data
-            steps = (builder.mul(row_step, row_step.type(row)), builder.mul(column_step, column_step.type(column)))
-            offset = builder.add(start, builder.add(*steps))
-            return builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
-
-        size = range(len(matrix[0]))
-        columns = [[builder.load(place(0, row, column), align=4) for row in size] for column in size]
-        halfway = [[combine(builder, weights, column) for weights in matrix] for column in columns]
-        for row in range(len(matrix)):
-            for column, weights in enumerate(matrix):
-                entry = combine(builder, weights, [parts[row] for parts in halfway])
-                builder.store(entry, place(4, row, column), align=4)
-        return context.get_dummy_value()
-
-    def declare(_: Any, source: Any, s0: Any, s1: Any, s2: Any, target: Any, t0: Any, t1: Any, t2: Any) -> Any:
-        step = numba.int64
-        return numba.void(source, step, step, step, target, step, step, step), generate
-
-    made: Callable[..., None] = intrinsic(declare)
-    return made
-
 
 def _transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
@@ -112,17 +57,80 @@ _filter = sandwich(FILTER)
 _filter_gradient = sandwich(_transposed(FILTER))
 
 
+TILES, FILTERS = 6, 4
+"""Rows of the small matrix products: of tiles in a convolution, of filters in a gradient."""
+_tiles_by_filters = product(TILES, onto=False)
+_filters_by_tiles = product(FILTERS, onto=True)
+
+
 @compiled
-def spread_images(images: np.ndarray, spread: np.ndarray, step: int, first: int, rows: int) -> None:
-    """Transform the input tiles of some rows of tiles, with zeros around each image.
+def convolve_rows(
+    images: np.ndarray, filters: np.ndarray, bias: np.ndarray, out: np.ndarray, first: int, last: int
+) -> None:
+    """Convolve some rows of tiles, with zeros around each image.
 
     Args:
         images: `[B, H, W, C]`.
-        spread: flat room for `[36, rows · W / 4, C]`, `step` apart in the first axis.
-        step: distance between two of the 36 planes of `spread`.
+        filters: what `spread_filters` made, flat.
+        bias: `[K]`.
+        out: flat `[B, H, W, K]`.
         first: first row of tiles, counted through the batch.
-        rows: how many.
+        last: the row after the last.
     """
+    W, C = images.shape[2:]
+    K = len(bias)
+    panels = -(-K // PANEL)
+    wide = panels * PANEL
+    tiles = W // SIDE
+    part = max(1, CACHED // (tiles * max(C, K)))
+    room = -(-part * tiles // TILES) * TILES
+    step, wide_step = room * C + PAD, room * wide + PAD
+    spread, products = np.zeros(36 * step, np.float32), np.empty(36 * wide_step, np.float32)
+    for row in range(first, last, part):
+        rows = min(part, last - row)
+        _spread_images(images, C, spread, step, row, rows)
+        for point in range(36):
+            for panel in range(panels):
+                right = (point * panels + panel) * C * PANEL
+                for tile in range(0, rows * tiles, TILES):
+                    left, place = point * step + tile * C, point * wide_step + tile * wide + panel * PANEL
+                    _tiles_by_filters(spread, left, C, 1, filters, right, PANEL, C, products, place, wide)
+        _unite_tiles(products, wide, wide_step, bias, out, W, row, rows)
+
+
+@compiled
+def gradient_rows(images: np.ndarray, gradients: np.ndarray, total: np.ndarray, first: int, last: int) -> None:
+    """Add what some rows of tiles give to the gradient of the filters.
+
+    Args:
+        images: `[B, H, W, C]`.
+        gradients: of the convolution's output, `[B, H, W, K]`.
+        total: flat `[36, K, C]`, C rounded up to whole panels.
+        first: first row of tiles, counted through the batch.
+        last: the row after the last.
+    """
+    W, C = images.shape[2:]
+    K = gradients.shape[3]
+    wide = -(-C // PANEL) * PANEL
+    tiles = W // SIDE
+    part = max(1, CACHED // (tiles * max(C, K)))
+    wide_step, step = part * tiles * wide + PAD, part * tiles * K + PAD
+    spread, weights = np.zeros(36 * wide_step, np.float32), np.empty(36 * step, np.float32)
+    flat = gradients.reshape(-1)
+    for row in range(first, last, part):
+        rows = min(part, last - row)
+        _spread_images(images, wide, spread, wide_step, row, rows)
+        _spread_gradients(flat, W, K, weights, step, row, rows)
+        for point in range(36):
+            for c in range(0, wide, PANEL):
+                for k in range(0, K, FILTERS):
+                    left, right, place = point * step + k, point * wide_step + c, (point * K + k) * wide + c
+                    _filters_by_tiles(weights, left, 1, K, spread, right, wide, rows * tiles, total, place, wide)
+
+
+@compiled
+def _spread_images(images: np.ndarray, wide: int, spread: np.ndarray, step: int, first: int, rows: int) -> None:
+    """Transform the input tiles of some rows of tiles to 36 planes of rows of channels, `wide` apart."""
     _, H, W, C = images.shape
     tiles = W // SIDE
     strip = np.zeros((SIDE + 2, W + 2, C), np.float32)
@@ -135,64 +143,65 @@ def spread_images(images: np.ndarray, spread: np.ndarray, step: int, first: int,
             else:
                 strip[line, 1 : W + 1] = 0
         for tile in range(tiles):
+            place = (row * tiles + tile) * wide
             for c in range(0, C, LANES):
-                place = (row * tiles + tile) * C + c
-                _input_tile(flat, SIDE * tile * C + c, (W + 2) * C, C, spread, place, 6 * step, step)
+                _input_tile(flat, SIDE * tile * C + c, (W + 2) * C, C, spread, place + c, 6 * step, step)
 
 
 @compiled
-def unite_tiles(
-    spread: np.ndarray, step: int, bias: np.ndarray, images: np.ndarray, width: int, first: int, rows: int
+def _unite_tiles(
+    products: np.ndarray, wide: int, step: int, bias: np.ndarray, out: np.ndarray, width: int, first: int, rows: int
 ) -> None:
-    """Transform products `[36, rows · W / 4, K]` back into rows of tiles of flat images `[B, H, W, K]`."""
-    K = len(bias)
-    tiles = width // SIDE
+    """Transform 36 planes of products back into rows of tiles of flat images, and add the bias."""
+    K, tiles = len(bias), width // SIDE
     for row in range(rows):
         top = SIDE * (first + row) * width * K
         for tile in range(tiles):
+            place, start = (row * tiles + tile) * wide, top + SIDE * tile * K
             for k in range(0, K, LANES):
-                place = (row * tiles + tile) * K + k
-                start = top + SIDE * tile * K + k
-                _output_tile(spread, place, 6 * step, step, images, start, width * K, K)
+                _output_tile(products, place + k, 6 * step, step, out, start + k, width * K, K)
         for pixel in range(top, top + SIDE * width * K, K):
             for k in range(K):
-                images[pixel + k] += bias[k]
+                out[pixel + k] += bias[k]
 
 
 @compiled
-def spread_gradients(
+def _spread_gradients(
     gradients: np.ndarray, width: int, channels: int, spread: np.ndarray, step: int, first: int, rows: int
 ) -> None:
-    """The adjoint of `unite_tiles`: flat gradients `[B, H, W, K]` to `[36, rows · W / 4, K]`."""
+    """The adjoint of `_unite_tiles`."""
     K, tiles = channels, width // SIDE
     for row in range(rows):
         top = SIDE * (first + row) * width * K
         for tile in range(tiles):
+            place, start = (row * tiles + tile) * K, top + SIDE * tile * K
             for k in range(0, K, LANES):
-                place = (row * tiles + tile) * K + k
-                start = top + SIDE * tile * K + k
-                _gradient_tile(gradients, start, width * K, K, spread, place, 6 * step, step)
+                _gradient_tile(gradients, start + k, width * K, K, spread, place + k, 6 * step, step)
 
 
 @compiled
-def spread_filters(filters: np.ndarray, channels: int, turned: bool, spread: np.ndarray) -> None:
-    """Flat filters `[K, 3, 3, C]` to `[36, K, C]`, both contiguous; `turned` by half a turn for gradients of images."""
-    C = channels
-    plane = len(spread) // 36
-    for k in range(plane // C):
-        for c in range(0, C, LANES):
-            start = 9 * k * C + c
+def spread_filters(filters: np.ndarray, turned: bool, spread: np.ndarray) -> None:
+    """Filters `[C, 3, 3, K]`, K in whole panels, to flat `[36, K / PANEL, C, PANEL]`; `turned` by half a turn."""
+    C, K = filters.shape[0], filters.shape[3]
+    flat = filters.reshape(-1)
+    plane = C * K
+    for c in range(C):
+        for k in range(0, K, LANES):
+            start = 9 * c * K + k
+            place = (k // PANEL * C + c) * PANEL + k % PANEL
             if turned:
-                _filter(filters, start + 8 * C, -3 * C, -C, spread, k * C + c, 6 * plane, plane)
+                _filter(flat, start + 8 * K, -3 * K, -K, spread, place, 6 * plane, plane)
             else:
-                _filter(filters, start, 3 * C, C, spread, k * C + c, 6 * plane, plane)
+                _filter(flat, start, 3 * K, K, spread, place, 6 * plane, plane)
 
 
 @compiled
-def filter_gradients(spread: np.ndarray, channels: int, filters: np.ndarray) -> None:
-    """The adjoint of `spread_filters`, not turned: `[36, K, C]` to flat `[K, 3, 3, C]`."""
-    C = channels
-    plane = len(spread) // 36
-    for k in range(plane // C):
+def filter_gradients(total: np.ndarray, filters: np.ndarray) -> None:
+    """Gradients of spread filters, flat `[36, K, C]` with C in whole panels, to those of filters `[K, 3, 3, C]`."""
+    K, C = filters.shape[0], filters.shape[3]
+    flat = filters.reshape(-1)
+    plane = len(total) // 36
+    wide = plane // K
+    for k in range(K):
         for c in range(0, C, LANES):
-            _filter_gradient(spread, k * C + c, 6 * plane, plane, filters, 9 * k * C + c, 3 * C, C)
+            _filter_gradient(total, k * wide + c, 6 * plane, plane, flat, 9 * k * C + c, 3 * C, C)
