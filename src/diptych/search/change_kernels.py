@@ -89,7 +89,9 @@ def change_minima(
             for slot in range(np.uint64(starts[run + 1] - starts[run])):
                 row_sum = np.int32(row_sum + steps[slot])
                 steps[slot] = 0
-                if row_sum < best:  # before what rare cells add, so that most rows need not look for them
+                if len(rare_slice) == 0:
+                    best = min(best, row_sum)  # without a branch, which nobody could foresee
+                elif row_sum < best:  # before what rare cells add, so that most rows need not look for them
                     total, row = row_sum, starts[run] + np.int64(slot)
                     while rare < len(rare_slice) and rare_slice[rare] <= row:
                         if rare_slice[rare] == row:

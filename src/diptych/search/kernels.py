@@ -121,7 +121,9 @@ def range_minima(
                 total = byte_row_sum(words, np.uint64(row) * np.uint64(8), np.uint64(8), table)
             else:
                 total = byte_row_sum(words, np.uint64(row) * width, width, table)
-            if total < best:  # before what rare cells add, so that most rows need not look for them
+            if len(rare_slice) == 0:
+                best = min(best, total)  # without a branch, which nobody could foresee
+            elif total < best:  # before what rare cells add, so that most rows need not look for them
                 while rare < len(rare_slice) and rare_slice[rare] <= row:
                     if rare_slice[rare] == row:
                         total = np.int32(total + excess[rare_cell[rare], rare_code[rare]])
