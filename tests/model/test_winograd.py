@@ -90,3 +90,13 @@ def test_the_layer_is_a_plain_layer_with_padding(rows: int) -> None:
     assert layer.bias is not None
     torch.testing.assert_close(layer(x), plain(x, layer.weight, layer.bias), rtol=1e-4, atol=1e-4)
     assert list(layer.state_dict()) == ["weight", "bias"]
+
+
+@torch.no_grad()
+def test_new_weights_are_noticed() -> None:
+    layer, x = Conv3x3(24, 40), a_case()[0]
+    before = layer(x)
+    layer.load_state_dict({"weight": 2 * layer.weight, "bias": 2 * layer.bias})
+    torch.testing.assert_close(layer(x), 2 * before)
+    layer.weight.zero_()
+    torch.testing.assert_close(layer(x), layer.bias.view(1, -1, 1, 1).expand_as(before))

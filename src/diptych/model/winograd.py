@@ -43,16 +43,30 @@ WORTH = 24
 
 
 class Conv3x3(nn.Conv2d):
-    """`nn.Conv2d(width_in, width_out, 3, padding=1)`, by Winograd's algorithm where that is faster."""
+    """`nn.Conv2d(width_in, width_out, 3, padding=1)`, by Winograd's algorithm where that is faster.
+
+    Without gradients, spread filters are kept from call to call, for as long as the weights stay as they are.
+    """
+
+    bias: Tensor
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__(width_in, width_out, 3, padding=1)
+        self._kept: tuple[tuple[int, int], np.ndarray] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.bias is None or not fits(x, self.weight):
+        if not fits(x, self.weight):
             return super().forward(x)
-        out: Tensor = _Winograd.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return out
+        if torch.is_grad_enabled():
+            out: Tensor = _Winograd.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return out
+        return _convolve(x, self._filters(), self.bias)
+
+    def _filters(self) -> np.ndarray:
+        state = self.weight.data_ptr(), self.weight._version
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, _spread_filters(self.weight.permute(1, 2, 3, 0), turned=False)
+        return self._kept[1]
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:

@@ -85,7 +85,7 @@ def convolve_rows(
     part = max(1, CACHED // (tiles * max(C, K)))
     room = -(-part * tiles // TILES) * TILES
     step, wide_step = room * C + PAD, room * wide + PAD
-    spread, products = np.zeros(36 * step, np.float32), np.empty(36 * wide_step, np.float32)
+    spread, products = np.empty(36 * step, np.float32), np.empty(36 * wide_step, np.float32)
     for row in range(first, last, part):
         rows = min(part, last - row)
         _spread_images(images, C, spread, step, row, rows)
@@ -115,7 +115,7 @@ def gradient_rows(images: np.ndarray, gradients: np.ndarray, total: np.ndarray, 
     tiles = W // SIDE
     part = max(1, CACHED // (tiles * max(C, K)))
     wide_step, step = part * tiles * wide + PAD, part * tiles * K + PAD
-    spread, weights = np.zeros(36 * wide_step, np.float32), np.empty(36 * step, np.float32)
+    spread, weights = np.empty(36 * wide_step, np.float32), np.empty(36 * step, np.float32)
     flat = gradients.reshape(-1)
     for row in range(first, last, part):
         rows = min(part, last - row)
