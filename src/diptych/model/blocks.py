@@ -10,6 +10,7 @@ from math import gcd
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diptych.model.norm import normalise
 from diptych.model.winograd import Conv3x3
 
 __all__ = ["LEAK", "NormConv", "ResBlock", "Upsample", "group_count", "he_init_", "leaky"]
@@ -49,7 +50,7 @@ class NormConv(nn.Module):
         self.conv = Conv3x3(width_in, width_out) if stride == 1 else nn.Conv2d(width_in, width_out, 3, stride, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.conv(leaky(self.norm(x)))
+        out: Tensor = self.conv(normalise(self.norm, x, slope=LEAK))
         return out
 
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
-from diptych.model.blocks import NormConv, ResBlock, Upsample, group_count, leaky
+from diptych.model.blocks import LEAK, NormConv, ResBlock, Upsample, group_count
+from diptych.model.norm import normalise
 from diptych.model.spade import LesionTiles, SpadeResBlock
 from diptych.model.winograd import Conv3x3
 
@@ -89,7 +90,7 @@ class AnatomyHead(nn.Module):
         self.out = nn.Conv2d(2 * width, config.anatomy_classes, 1)
 
     def forward(self, twin_features: Tensor) -> Tensor:
-        logits: Tensor = self.out(leaky(self.norm(self.inner(twin_features))))
+        logits: Tensor = self.out(normalise(self.norm, self.inner(twin_features), slope=LEAK))
         return logits
 
 

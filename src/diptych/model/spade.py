@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.model.blocks import group_count, leaky
+from diptych.model.norm import normalise
 from diptych.model.winograd import Conv3x3
 
 __all__ = ["LesionTiles", "Spade", "SpadeResBlock"]
@@ -100,6 +101,8 @@ class Spade(nn.Module):
         """Batch statistics are those of one condition at a time, as in the paper's two passes."""
         if isinstance(self.norm, nn.BatchNorm2d) and self.training:
             return torch.cat([self.norm(condition) for condition in x.chunk(2)])
+        if isinstance(self.norm, nn.GroupNorm):
+            return normalise(self.norm, x)
         normalised: Tensor = self.norm(x)
         return normalised
 

@@ -15,11 +15,6 @@ not fit (`fits`) goes to torch. Knows nothing about networks.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diptych.model.sharing import in_threads, shares
 from diptych.model.vectors import LANES, PANEL
 from diptych.model.winograd_kernels import (
     SIDE,
@@ -116,11 +112,9 @@ def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient for the filters, `[K, C, 3, 3]`."""
     images, gradients = _images(x), _images(gradient)  # [B, H, W, C], [B, H, W, K]
     (B, H, _, C), K = images.shape, gradients.shape[-1]
-    shares = _shares(B * H // SIDE)
-    totals = torch.zeros(len(shares), 36, K, -(-C // PANEL) * PANEL)
-    _in_threads(
-        lambda share, total: gradient_rows(images, gradients, total.numpy().reshape(-1), *share), shares, totals
-    )
+    parts = shares(B * H // SIDE)
+    totals = torch.zeros(len(parts), 36, K, -(-C // PANEL) * PANEL)
+    in_threads(lambda share, total: gradient_rows(images, gradients, total.numpy().reshape(-1), *share), parts, totals)
     out = torch.empty((K, C, 3, 3), memory_format=torch.channels_last)
     filter_gradients(totals.sum(dim=0).numpy().reshape(-1), _images(out))
     return out
@@ -132,7 +126,7 @@ def _convolve(x: Tensor, filters: np.ndarray, bias: Tensor) -> Tensor:
     B, H, W, _ = images.shape
     out = torch.empty((B, len(bias), H, W), memory_format=torch.channels_last)
     flat, shift = _images(out).reshape(-1), bias.detach().numpy()
-    _in_threads(lambda share: convolve_rows(images, filters, shift, flat, *share), _shares(B * H // SIDE))
+    in_threads(lambda share: convolve_rows(images, filters, shift, flat, *share), shares(B * H // SIDE))
     return out
 
 
@@ -149,26 +143,3 @@ def _spread_filters(filters: Tensor, *, turned: bool) -> np.ndarray:
 def _images(x: Tensor) -> np.ndarray:
     """`[B, C, H, W]` as a contiguous array `[B, H, W, C]`, copied only if it is none."""
     return x.detach().permute(0, 2, 3, 1).contiguous().numpy()
-
-
-def _shares(rows: int) -> list[tuple[int, int]]:
-    """Rows of tiles from and to, for each of torch's threads."""
-    count = min(torch.get_num_threads(), rows)
-    return list(pairwise(rows * part // count for part in range(count + 1)))
-
-
-def _in_threads(work: Callable[..., None], *shares: Iterable[Any]) -> None:
-    """Call `work` for each share: the first one here, the others in threads, since the kernels hold no lock."""
-    first, *others = zip(*shares, strict=True)
-    waiting = [_helpers(len(others)).submit(work, *share) for share in others]
-    work(*first)
-    for helper in waiting:
-        helper.result()
-
-
-@lru_cache(maxsize=1)
-def _helpers(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="convolution")
-
-
-os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not survive a fork
