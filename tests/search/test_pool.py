@@ -23,19 +23,27 @@ def test_every_range_is_worked_on_once(threads: int, lengths: list[int]) -> None
 
 
 def test_a_slow_thread_does_not_hold_the_others_up() -> None:
-    others_done, shares = threading.Event(), 0
+    pool, lengths = Pool(2), np.full(40, SMALLEST_SHARE)
+    first, *others = pool.shares(lengths)
+    others_done, left = threading.Event(), len(others)
 
     def work(share: slice) -> None:
-        nonlocal shares
-        if share.start == 0:
+        nonlocal left
+        if share == first:
             assert others_done.wait(10)
         else:
-            shares += 1
-            if shares == 15:
+            left -= 1
+            if not left:
                 others_done.set()
 
-    Pool(2).run(work, np.full(16, SMALLEST_SHARE))
-    assert shares == 15
+    pool.run(work, lengths)
+    assert not left
+
+
+def test_the_last_shares_are_small() -> None:
+    sizes = [share.stop - share.start for share in Pool(2).shares(np.full(400, SMALLEST_SHARE))]
+    assert sizes[0] == 100
+    assert max(sizes[-3:]) <= 4
 
 
 def test_an_error_in_a_thread_is_raised() -> None:

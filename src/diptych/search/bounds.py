@@ -37,8 +37,6 @@ class Bounds:
     """Smallest entry of each position and symbol, flat."""
     cells: NDArray[np.uint64]
     """The positions to look at, an even number; none where all are."""
-    floor: int
-    """What the other positions cost at least."""
 
     @classmethod
     def of(cls, entries: Sums, groups: NDArray[np.uint8], level: Level) -> Bounds:
@@ -52,8 +50,9 @@ class Bounds:
         count = int(np.searchsorted(risen, TELLING * risen[-1])) + 1
         count += count % 2
         if count > FEW * len(entries):
-            return cls(level, table.reshape(-1), np.empty(0, np.uint64), 0)
-        return cls(level, table.reshape(-1), order[:count].astype(np.uint64), int(floors[order[count:]].sum()))
+            return cls(level, table.reshape(-1), np.empty(0, np.uint64))
+        table[order[0]] += floors[order[count:]].sum()  # what the positions left out cost at least
+        return cls(level, table.reshape(-1), order[:count].astype(np.uint64))
 
     def sums(self, runs: Ints, pool: Pool) -> Sums:
         """For each of some runs a sum that none of its slices undercuts."""
@@ -69,4 +68,4 @@ class Bounds:
             bound_kernels.some_cell_sums(*rows, self.cells, self.table, runs[share], out[share])
 
         pool.run(few_cells if len(self.cells) else whole_rows, np.ones(len(runs), np.int64))
-        return out + self.floor if self.floor else out
+        return out

@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 __all__ = ["Pool"]
 
 SMALLEST_SHARE = 4096
-"""Rows below which a second thread costs more than it brings."""
-
-SHARES = 8
-"""Shares per thread: whoever is done takes the next one, so that nobody waits long for a thread that was held up."""
+"""Rows below which a share costs more to hand out than it brings."""
 
 
 class Pool:
@@ -28,23 +25,33 @@ class Pool:
         self.helpers = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def shares(self, lengths: NDArray[np.integer]) -> list[slice]:
-        """Cut a list of ranges into consecutive shares of about equal work."""
+        """Cut a list of ranges into consecutive shares, large ones first.
+
+        Whoever is done takes the next one. Small shares at the end let all threads stop at about the same time, also
+        when one of them began late or was held up.
+        """
         done = np.cumsum(lengths)
-        total = int(done[-1]) if len(done) else 0
-        parts = max(1, min(SHARES * self.threads, total // SMALLEST_SHARE))
-        cuts = np.searchsorted(done, np.arange(1, parts) * total / parts, side="right").tolist()
+        left = total = int(done[-1]) if len(done) else 0
+        ends = []
+        while self.threads > 1 and (share := left // (2 * self.threads)) >= SMALLEST_SHARE:
+            left -= share
+            ends.append(total - left)
+        cuts = np.searchsorted(done, ends, side="right").tolist()
         return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(lengths)], strict=True)]
 
     def run(self, work: Callable[[slice], None], lengths: NDArray[np.integer]) -> None:
         """Do `work` on every share of a list of ranges."""
-        if self.helpers is None:
-            work(slice(0, len(lengths)))
+        shares = self.shares(lengths)
+        if self.helpers is None or len(shares) == 1:
+            for share in shares:
+                work(share)
             return
-        waiting = iter(self.shares(lengths))
+        waiting = iter(shares)
         helping = [self.helpers.submit(_work_off, work, waiting) for _ in range(self.threads - 1)]
         _work_off(work, waiting)
         for helper in helping:
-            helper.result()
+            if not helper.cancel():  # whoever has not begun by now is busy elsewhere and not needed
+                helper.result()
 
 
 def _work_off(work: Callable[[slice], None], waiting: Iterator[slice]) -> None:

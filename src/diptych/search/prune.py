@@ -21,7 +21,7 @@ from diptych.search.score import Keys, Score, expand
 
 __all__ = ["Pruned", "pruned_scan"]
 
-OVERHEAD = 1_000_000
+OVERHEAD = 2_000_000
 """What pruning costs however small the archive is, in cells looked up."""
 
 SEEDS = {"runs": 20, "parts": 40}
