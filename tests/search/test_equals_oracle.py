@@ -62,6 +62,8 @@ def test_search_equals_the_oracle(monkeypatch: pytest.MonkeyPatch, data: st.Data
     prune = data.draw(st.booleans())
     monkeypatch.setattr(changes, "DEARER", data.draw(st.sampled_from([0, 2])))  # 0: listed though they do not pay
     monkeypatch.setattr(module, "OVERHEAD", -(10**9))  # pruning pays whatever is left
+    monkeypatch.setattr(module, "MANY", data.draw(st.sampled_from([0, 25_000])))
+    monkeypatch.setattr(module, "SEEDS", {"runs": 1, "parts": data.draw(st.sampled_from([1, 9]))})
     searcher = SearchEngine(archive.index(), archive.tables, threads=data.draw(st.sampled_from([1, 2])), prune=prune)
     query = archive.query(data.draw(st.integers(0, len(archive.volume_of_slice) - 1)), **data.draw(options(archive)))
 

@@ -33,7 +33,7 @@ class Pool:
         done = np.cumsum(lengths)
         left = total = int(done[-1]) if len(done) else 0
         ends = []
-        while self.threads > 1 and (share := left // (2 * self.threads)) >= SMALLEST_SHARE:
+        while (share := left // (2 * self.threads)) >= SMALLEST_SHARE:
             left -= share
             ends.append(total - left)
         cuts = np.searchsorted(done, ends, side="right").tolist()
@@ -41,13 +41,12 @@ class Pool:
 
     def run(self, work: Callable[[slice], None], lengths: NDArray[np.integer]) -> None:
         """Do `work` on every share of a list of ranges."""
-        shares = self.shares(lengths)
-        if self.helpers is None or len(shares) == 1:
-            for share in shares:
-                work(share)
+        if self.helpers is None:
+            work(slice(0, len(lengths)))
             return
+        shares = self.shares(lengths)
         waiting = iter(shares)
-        helping = [self.helpers.submit(_work_off, work, waiting) for _ in range(self.threads - 1)]
+        helping = [self.helpers.submit(_work_off, work, waiting) for _ in range(min(self.threads, len(shares)) - 1)]
         _work_off(work, waiting)
         for helper in helping:
             if not helper.cancel():  # whoever has not begun by now is busy elsewhere and not needed

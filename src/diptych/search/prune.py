@@ -27,6 +27,9 @@ OVERHEAD = 2_000_000
 SEEDS = {"runs": 20, "parts": 40}
 """Runs, and parts, per match wanted, that are looked at to find a limit."""
 
+MANY = 25_000
+"""Parts, above which it pays to look for a better limit than runs gave."""
+
 WORTH_WHILE = 0.9
 """Pruning pays where it costs less than this part of a plain scan."""
 
@@ -99,8 +102,7 @@ def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Pruned:
     everything = Runs.of_volumes(score.terms[0].look_up.chunks, selection.volumes)
     allowance = WORTH_WHILE * everything.cost - OVERHEAD - everything.bounds_cost
     if allowance > 0:
-        no_limit = Limit(score.nothing, len(selection.starts))
-        runs, limit = leave_out(everything, no_limit, score, selection, pool)
+        runs, limit = leave_out(everything, None, score, selection, pool)
         allowance -= LENGTH // PART * runs.bounds_cost
         if runs.cost / 2 < allowance:  # a guess: parts are seldom more than half of what runs are
             parts, _ = leave_out(runs.parts(), limit, score, selection, pool)
@@ -109,10 +111,12 @@ def pruned_scan(score: Score, selection: Selection, pool: Pool) -> Pruned:
     return Pruned(plain_scan(score, selection, pool), paid=False)
 
 
-def leave_out(runs: Runs, limit: Limit, score: Score, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:
+def leave_out(runs: Runs, limit: Limit | None, score: Score, selection: Selection, pool: Pool) -> tuple[Runs, Limit]:
     """The runs that may hold a match, and the limit that tells."""
     bounds = score.bounds(runs.level, runs.chosen, pool)
-    limit = min(limit, find_limit(runs, bounds, score, selection, pool))
+    if limit is None or len(runs) > MANY:
+        found = find_limit(runs, bounds, score, selection, pool)
+        limit = found if limit is None else min(limit, found)
     return Runs(runs.chunks, runs.level, admitted(runs.chosen, bounds, runs.volumes, limit.key, limit.volume)), limit
 
 
