@@ -15,7 +15,7 @@ from diptych.search.kernels import BYTE_STRIDE, HUGE, Words, byte_row_sum
 
 __all__ = ["admitted", "excesses", "lower", "row_sums", "some_cell_sums", "symbol_table"]
 
-AHEAD = 8
+AHEAD = 16
 """How many rows ahead symbols are fetched from memory."""
 
 Ints = NDArray[np.integer]
