@@ -209,6 +209,14 @@ def test_pruning_is_chosen_where_it_pays_and_changes_nothing(monkeypatch: pytest
     assert [m.slice for m in pruned.search(query)] == [m.slice for m in plain.search(query)]
 
 
+def test_where_nothing_can_be_left_out_pruning_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diptych.search.prune.OVERHEAD", 0)
+    everybody = make_archive(1, volumes=40, longest=60)
+    engine = SearchEngine(everybody.index(), everybody.tables)
+    assert len(engine.search(everybody.query(0, top=99))) == len(np.unique(everybody.volume_of_slice))
+    assert not engine.habit.tries(("normal", "euclidean", True))
+
+
 def test_a_restored_index_answers_alike(archive: Archive, engine: SearchEngine) -> None:
     again = SearchEngine(SearchIndex.restore(archive.index().arrays()), archive.tables)
     query = archive.query(4, by="both")
