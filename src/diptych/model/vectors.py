@@ -34,13 +34,14 @@ def sandwich(matrix: Matrix) -> Callable[..., None]:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = {at: context.make_array(signature.args[at])(context, builder, arguments[at]).data for at in (0, 4)}
+
         def place(first: int, row: int, column: int) -> Any:
             """Pointer to an entry of the square that the four arguments from `first` on describe."""
-            _, start, row_step, column_step = arguments[first : first + 4]
-            data = context.make_array(signature.args[first])(context, builder, arguments[first]).data
+            start, row_step, column_step = arguments[first + 1 : first + 4]
             steps = (builder.mul(row_step, row_step.type(row)), builder.mul(column_step, column_step.type(column)))
-            offset = builder.add(start, builder.add(*steps))
-            return builder.bitcast(builder.gep(data, [offset]), VECTOR.as_pointer())
+            address = builder.gep(arrays[first], [builder.add(start, builder.add(*steps))])
+            return builder.bitcast(address, VECTOR.as_pointer())
 
         size = range(len(matrix[0]))
         columns = [[builder.load(place(0, row, column), align=4) for row in size] for column in size]
@@ -85,11 +86,13 @@ def product(rows: int, *, onto: bool) -> Callable[..., None]:
         right_start, right_depth, depth = arguments[5:8]
         out_start, out_row = arguments[9:]
 
+        arrays = {at: context.make_array(signature.args[at])(context, builder, arguments[at]).data for at in (0, 4, 8)}
+
         def pointer(array: int, *offsets: Any) -> Any:
-            data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
+            address = arrays[array]
             for offset in offsets:
-                data = builder.gep(data, [offset])
-            return data
+                address = builder.gep(address, [offset])
+            return address
 
         index = depth.type
         halves = [(row, half) for row in range(rows) for half in range(PANEL // LANES)]

@@ -22,10 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diptych.model.sharing import in_threads, shares
+from diptych.model.sharing import in_threads, scratch, shares
 from diptych.model.vectors import LANES, PANEL
 from diptych.model.winograd_kernels import (
+    PAD,
     SIDE,
+    chunk,
     convolve_rows,
     filter_gradients,
     gradient_rows,
@@ -61,7 +63,8 @@ class Conv3x3(nn.Conv2d):
     def _filters(self) -> np.ndarray:
         state = self.weight.data_ptr(), self.weight._version
         if self._kept is None or self._kept[0] != state:
-            self._kept = state, _spread_filters(self.weight.permute(1, 2, 3, 0), turned=False)
+            filters = _spread_filters(self.weight.permute(1, 2, 3, 0))
+            self._kept = state, filters.copy()
         return self._kept[1]
 
 
@@ -99,7 +102,7 @@ class _Winograd(torch.autograd.Function):
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`F.conv2d(x, weight, bias, padding=1)`."""
-    return _convolve(x, _spread_filters(weight.permute(1, 2, 3, 0), turned=False), bias)
+    return _convolve(x, _spread_filters(weight.permute(1, 2, 3, 0)), bias)
 
 
 def convolve_back(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -111,31 +114,47 @@ def convolve_back(gradient: Tensor, weight: Tensor) -> Tensor:
 def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient for the filters, `[K, C, 3, 3]`."""
     images, gradients = _images(x), _images(gradient)  # [B, H, W, C], [B, H, W, K]
-    (B, H, _, C), K = images.shape, gradients.shape[-1]
+    (B, H, W, C), K = images.shape, gradients.shape[-1]
     parts = shares(B * H // SIDE)
-    totals = torch.zeros(len(parts), 36, K, -(-C // PANEL) * PANEL)
-    in_threads(lambda share, total: gradient_rows(images, gradients, total.numpy().reshape(-1), *share), parts, totals)
+    totals = scratch("totals", len(parts) * 36 * K * -(-C // PANEL) * PANEL).reshape(len(parts), -1)
+    totals.fill(0)
+
+    def work(share: tuple[int, int], total: np.ndarray) -> None:
+        gradient_rows(images, gradients, total, *_rooms(W, C, K), *share)
+
+    in_threads(work, parts, totals)
     out = torch.empty((K, C, 3, 3), memory_format=torch.channels_last)
-    filter_gradients(totals.sum(dim=0).numpy().reshape(-1), _images(out))
+    filter_gradients(totals.sum(axis=0), _images(out))
     return out
 
 
 def _convolve(x: Tensor, filters: np.ndarray, bias: Tensor) -> Tensor:
     """Images `[B, C, H, W]` with spread filters."""
     images = _images(x)
-    B, H, W, _ = images.shape
+    B, H, W, C = images.shape
     out = torch.empty((B, len(bias), H, W), memory_format=torch.channels_last)
     flat, shift = _images(out).reshape(-1), bias.detach().numpy()
-    in_threads(lambda share: convolve_rows(images, filters, shift, flat, *share), shares(B * H // SIDE))
+
+    def work(share: tuple[int, int]) -> None:
+        convolve_rows(images, filters, shift, flat, *_rooms(W, C, len(bias)), *share)
+
+    in_threads(work, shares(B * H // SIDE))
     return out
 
 
-def _spread_filters(filters: Tensor, *, turned: bool) -> np.ndarray:
-    """Filters `[C, 3, 3, K]` at 36 points, as the kernels want them."""
+def _rooms(width: int, channels_in: int, channels_out: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scratch room of the calling thread for tiles on both sides of a convolution."""
+    _, tiles = chunk(width // SIDE, max(channels_in, channels_out))
+    spread, products = (tiles * -(-channels // PANEL) * PANEL + PAD for channels in (channels_in, channels_out))
+    return scratch("spread", 36 * spread), scratch("products", 36 * products)
+
+
+def _spread_filters(filters: Tensor, *, turned: bool = False) -> np.ndarray:
+    """Filters `[C, 3, 3, K]` at 36 points, as the kernels want them, in scratch room."""
     C, _, _, K = filters.shape
     whole = -K % PANEL
     padded = F.pad(filters.detach(), (0, whole)).contiguous().numpy()
-    spread = np.empty(36 * C * (K + whole), np.float32)
+    spread = scratch("filters", 36 * C * (K + whole))
     spread_filters(padded, turned, spread)
     return spread
 

@@ -12,7 +12,9 @@ from diptych.compiling import compiled
 from diptych.model.vectors import LANES, PANEL, Matrix, product, sandwich
 
 __all__ = [
+    "PAD",
     "SIDE",
+    "chunk",
     "convolve_rows",
     "filter_gradients",
     "gradient_rows",
@@ -56,7 +58,6 @@ _gradient_tile = sandwich(_transposed(OUTPUT))
 _filter = sandwich(FILTER)
 _filter_gradient = sandwich(_transposed(FILTER))
 
-
 TILES, FILTERS = 6, 4
 """Rows of the small matrix products: of tiles in a convolution, of filters in a gradient."""
 _tiles_by_filters = product(TILES, onto=False)
@@ -64,8 +65,25 @@ _filters_by_tiles = product(FILTERS, onto=True)
 
 
 @compiled
+def chunk(tiles: int, channels: int) -> tuple[int, int]:
+    """Rows of so many tiles to work on at a time, and the tiles to have room for: in the cache of one core.
+
+    A room has 36 · (tiles · channels in whole panels + `PAD`) numbers.
+    """
+    rows = max(1, CACHED // (tiles * channels))
+    return rows, -(-rows * tiles // TILES) * TILES
+
+
+@compiled
 def convolve_rows(
-    images: np.ndarray, filters: np.ndarray, bias: np.ndarray, out: np.ndarray, first: int, last: int
+    images: np.ndarray,
+    filters: np.ndarray,
+    bias: np.ndarray,
+    out: np.ndarray,
+    spread: np.ndarray,
+    products: np.ndarray,
+    first: int,
+    last: int,
 ) -> None:
     """Convolve some rows of tiles, with zeros around each image.
 
@@ -74,6 +92,8 @@ def convolve_rows(
         filters: what `spread_filters` made, flat.
         bias: `[K]`.
         out: flat `[B, H, W, K]`.
+        spread: scratch room for input tiles, as large as `chunk` says.
+        products: the same for output tiles.
         first: first row of tiles, counted through the batch.
         last: the row after the last.
     """
@@ -82,10 +102,8 @@ def convolve_rows(
     panels = -(-K // PANEL)
     wide = panels * PANEL
     tiles = W // SIDE
-    part = max(1, CACHED // (tiles * max(C, K)))
-    room = -(-part * tiles // TILES) * TILES
+    part, room = chunk(tiles, max(C, K))
     step, wide_step = room * C + PAD, room * wide + PAD
-    spread, products = np.empty(36 * step, np.float32), np.empty(36 * wide_step, np.float32)
     for row in range(first, last, part):
         rows = min(part, last - row)
         _spread_images(images, C, spread, step, row, rows)
@@ -99,13 +117,23 @@ def convolve_rows(
 
 
 @compiled
-def gradient_rows(images: np.ndarray, gradients: np.ndarray, total: np.ndarray, first: int, last: int) -> None:
+def gradient_rows(
+    images: np.ndarray,
+    gradients: np.ndarray,
+    total: np.ndarray,
+    spread: np.ndarray,
+    weights: np.ndarray,
+    first: int,
+    last: int,
+) -> None:
     """Add what some rows of tiles give to the gradient of the filters.
 
     Args:
         images: `[B, H, W, C]`.
         gradients: of the convolution's output, `[B, H, W, K]`.
         total: flat `[36, K, C]`, C rounded up to whole panels.
+        spread: scratch room for input tiles, as large as `chunk` says.
+        weights: the same for tiles of gradients.
         first: first row of tiles, counted through the batch.
         last: the row after the last.
     """
@@ -113,9 +141,8 @@ def gradient_rows(images: np.ndarray, gradients: np.ndarray, total: np.ndarray, 
     K = gradients.shape[3]
     wide = -(-C // PANEL) * PANEL
     tiles = W // SIDE
-    part = max(1, CACHED // (tiles * max(C, K)))
-    wide_step, step = part * tiles * wide + PAD, part * tiles * K + PAD
-    spread, weights = np.empty(36 * wide_step, np.float32), np.empty(36 * step, np.float32)
+    part, room = chunk(tiles, max(C, K))
+    wide_step, step = room * wide + PAD, room * K + PAD
     flat = gradients.reshape(-1)
     for row in range(first, last, part):
         rows = min(part, last - row)
@@ -130,29 +157,36 @@ def gradient_rows(images: np.ndarray, gradients: np.ndarray, total: np.ndarray, 
 
 @compiled
 def _spread_images(images: np.ndarray, wide: int, spread: np.ndarray, step: int, first: int, rows: int) -> None:
-    """Transform the input tiles of some rows of tiles to 36 planes of rows of channels, `wide` apart."""
+    """Transform the input tiles of some rows of tiles to planes of rows of channels, `wide` apart."""
     _, H, W, C = images.shape
     tiles = W // SIDE
-    strip = np.zeros((SIDE + 2, W + 2, C), np.float32)
-    flat = strip.reshape(-1)
+    pixels, strip = images.reshape(-1), np.zeros((SIDE + 2) * (W + 2) * C, np.float32)
     for row in range(rows):
         image, top = divmod(SIDE * (first + row), H)
         for line in range(SIDE + 2):
+            start, source = (line * (W + 2) + 1) * C, (image * H + top + line - 1) * W * C
             if 0 <= top + line - 1 < H:
-                strip[line, 1 : W + 1] = images[image, top + line - 1]
+                strip[start : start + W * C] = pixels[source : source + W * C]
             else:
-                strip[line, 1 : W + 1] = 0
+                strip[start : start + W * C] = 0
         for tile in range(tiles):
-            place = (row * tiles + tile) * wide
+            place, start = (row * tiles + tile) * wide, SIDE * tile * C
             for c in range(0, C, LANES):
-                _input_tile(flat, SIDE * tile * C + c, (W + 2) * C, C, spread, place + c, 6 * step, step)
+                _input_tile(strip, start + c, (W + 2) * C, C, spread, place + c, 6 * step, step)
 
 
 @compiled
 def _unite_tiles(
-    products: np.ndarray, wide: int, step: int, bias: np.ndarray, out: np.ndarray, width: int, first: int, rows: int
+    products: np.ndarray,
+    wide: int,
+    step: int,
+    bias: np.ndarray,
+    out: np.ndarray,
+    width: int,
+    first: int,
+    rows: int,
 ) -> None:
-    """Transform 36 planes of products back into rows of tiles of flat images, and add the bias."""
+    """Transform planes of products into rows of tiles of flat images, and add the bias."""
     K, tiles = len(bias), width // SIDE
     for row in range(rows):
         top = SIDE * (first + row) * width * K
