@@ -28,7 +28,7 @@ def shares(count: int) -> list[tuple[int, int]]:
 def in_threads(work: Callable[..., None], *arguments: Iterable[Any]) -> None:
     """Call `work` for each share, as `map` would: the first one here, the others in threads."""
     first, *others = zip(*arguments, strict=True)
-    waiting = [_helpers(len(others)).submit(work, *share) for share in others]
+    waiting = [_helpers(torch.get_num_threads() - 1).submit(work, *share) for share in others]
     work(*first)
     for helper in waiting:
         helper.result()
