@@ -55,8 +55,8 @@ def test_all_metrics_take_part(context: Context) -> None:
 
 def test_fusion_gives_both_metrics_equal_say(context: Context) -> None:
     trial = context.trial()
-    parts = [Distances(trial, metric, "abnormal") for metric in ("learned", "overlap")]
-    fused = Distances(trial, FUSION, "abnormal")
+    parts = [Distances(trial, metric, "abnormal", alone=True) for metric in ("learned", "overlap")]
+    fused = Distances(trial, FUSION, "abnormal", alone=True)
     assert fused.from_slice(3) == pytest.approx(parts[0].from_slice(3) + parts[1].from_slice(3))
 
 

@@ -143,7 +143,7 @@ def _imagenet(context: Context, progress: Progress) -> Answers | Skipped:
 
 def _lesion_maps(context: Context, progress: Progress) -> Answers:
     trial = context.trial()
-    overlap = Distances(trial, OVERLAP, "abnormal")
+    overlap = Distances(trial, OVERLAP, "abnormal", alone=True)
     return answer_by_distance(
         trial,
         "predicted lesion maps",

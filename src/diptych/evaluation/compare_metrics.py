@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from diptych.evaluation.overlaps import ABSENT, Absent, mean_dices, pack_labels
 from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
 from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
+from diptych.retrieval.fusion import DECODED, FusionSearch
 from diptych.retrieval.labelled import LabelledSlices
+from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import OverlapSearch
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
 from diptych.tables import Tables
@@ -44,6 +46,8 @@ class Trial:
     """Volumes that queries are taken from, `[V]`; all by default."""
     references: NDArray[np.bool_] | None = None
     """Volumes that may be found, `[V]`; all by default."""
+    heights: NDArray[np.floating] | None = None
+    """Of the slices in millimetres, `[N]`; without them every slice stands for itself alone."""
     cache: Path | None = None
     """Folder that keeps decoded label maps; they are decoded anew without one."""
 
@@ -110,7 +114,11 @@ class Trial:
                 panel: archive_planes(self.engine.index, panel, self.decoder, cache=cache, version=version)
                 for panel in self.decoder.panels
             }
-        return OverlapSearch(self.engine, planes, self.decoder)
+        return OverlapSearch(self.engine, planes, self.decoder, heights=self.heights)
+
+    @cached_property
+    def fusion(self) -> FusionSearch:
+        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode, heights=self.heights)
 
     @cached_property
     def bys(self) -> tuple[str, ...]:
@@ -127,8 +135,8 @@ class Trial:
     ) -> list[Match]:
         """What the slice in that place finds, asked as a user asks; `raw_sum` adds panels as the paper does."""
         query = replace(self._query(place, metric, by), combine="paper" if raw_sum else "normalised")
-        if metric == "overlap":
-            return self.overlap.search(query)
+        if metric in DECODED:
+            return (self.overlap if metric == OVERLAP else self.fusion).search(query)
         return self.engine.search(query) if rerank is None else self.overlap.rerank(query, candidates=rerank)
 
     def scores(

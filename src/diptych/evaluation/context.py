@@ -146,6 +146,7 @@ class Context:
                 people=self.people,
                 asking=self._among(self.queries),
                 references=self._among(self.references),
+                heights=np.concatenate([self.records[key].z_mm for key in self.keys]),
                 cache=self.cache,
             )
 

@@ -1,6 +1,7 @@
 """The metric `fusion`: learned tables and overlap of decoded labels with equal say; and distances to all slices.
 
 Each distance is divided by its spread over random pairs of slices, then they are added; `both` adds the two panels.
+What decodes labels is averaged over neighbouring slices, as in a search.
 This is plain array arithmetic over all slices, for curves and baselines; users search by `diptych.retrieval.fusion`.
 Knows trials; nothing about archives.
 """
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.overlaps import mean_dice
+from diptych.retrieval.fusion import DECODED
 from diptych.retrieval.fusion import METRIC as FUSION
 from diptych.retrieval.learned import METRIC as LEARNED
+from diptych.retrieval.neighbours import steadied
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import pair_distances
 from diptych.retrieval.planes import Planes
@@ -31,16 +34,21 @@ def panels_of(by: str) -> tuple[str, ...]:
 
 
 class Distances:
-    """From any slice of a trial to all others, by one metric or by the fusion of two."""
+    """From any slice of a trial to all others, by one metric or by the fusion of two.
 
-    def __init__(self, trial: Trial, metric: str, by: str) -> None:
+    `alone` leaves neighbouring slices out.
+    """
+
+    def __init__(self, trial: Trial, metric: str, by: str, *, alone: bool = False) -> None:
         self.trial = trial
+        self.heights = None if alone or metric not in DECODED else trial.heights
         metrics = FUSED if metric == FUSION else (metric,)
         self.terms = [_make(trial, one, panel) for panel in panels_of(by) for one in metrics]
 
     def from_slice(self, place: int) -> NDArray[np.float64]:
         """`[N]`."""
-        return np.asarray(sum(term.from_slice(place) / term.spread for term in self.terms))
+        total = np.asarray(sum(term.from_slice(place) / term.spread for term in self.terms))
+        return total if self.heights is None else steadied(total, self.heights, self.trial.slices.volume)
 
     def from_queries(self) -> NDArray[np.float64]:
         """From each of the trial's queries, `[Q, N]`."""

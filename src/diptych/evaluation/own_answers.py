@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
-from diptych.evaluation.answers import Answers, answer_by_distance, cpu_seconds
+from diptych.evaluation.answers import Answers, cpu_seconds
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
-from diptych.evaluation.fusion import FUSED, FUSION, Distances, panels_of
+from diptych.evaluation.fusion import FUSED, FUSION, panels_of
 from diptych.progress import Progress, silent
 from diptych.retrieval.overlap import METRIC as OVERLAP
 
@@ -28,8 +28,8 @@ ABOUT = {
     "angular": "D_A between code vectors",
     "hamming": "D_H between optimised binary codes",
     "learned": "tables that rank as label overlap does",
-    OVERLAP: "overlap of the labels that codes decode to",
-    FUSION: "learned and overlap, equal say",
+    OVERLAP: "overlap of the labels that codes decode to, neighbouring slices included",
+    FUSION: "learned and overlap, equal say, neighbouring slices included",
 }
 
 
@@ -73,16 +73,6 @@ def _answer(context: Context, trial: Trial, metric: str) -> Answers:
     image = torch.zeros(1, context.network.config.channels, *context.network.config.image_size)
     read = cpu_seconds(lambda: context.network.encode(image))
     kept = {by: float(sum(_kept(trial, metric, panel) for panel in panels_of(by))) for by in trial.bys}
-    if metric == FUSION:
-        parts = {by: Distances(trial, metric, by) for by in trial.bys}
-        return answer_by_distance(
-            trial,
-            metric,
-            ABOUT[metric],
-            lambda by, query: parts[by].from_slice(int(trial.queries[query])),
-            bytes_per_slice=kept,
-            read_seconds=read,
-        )
     found, seconds = {}, {}
     for by in trial.bys:
         trial.search_one(int(trial.queries[0]), metric, by)  # what is made on first use is no part of a query

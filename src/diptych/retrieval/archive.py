@@ -118,12 +118,12 @@ class Archive:
             )
             for panel in decoder.panels
         }
-        return OverlapSearch(self.engine, planes, decoder)
+        return OverlapSearch(self.engine, planes, decoder, heights=self.catalogue.z_mm)
 
     @cached_property
     def fusion(self) -> FusionSearch:
         """Search by learned tables and decoded labels together."""
-        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode)
+        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode, heights=self.catalogue.z_mm)
 
     @cached_property
     def volume_search(self) -> VolumeSearch:

@@ -2,7 +2,8 @@
 
 The metric `overlap` is 1 - mean Dice over classes: three lesion classes for the abnormal panel, six of anatomy for the
 normal panel. A class that neither slice has is left out of the mean; two slices without any class (both lesion-free)
-have distance 0. Exact, volume by volume, with the filters, regions and matches of every other search.
+have distance 0. Where the heights of slices are known, the distance is averaged over the slice's neighbourhood
+(`neighbours`). Exact, volume by volume, with the filters, regions and matches of every other search.
 
 A disagreement is a pixel of one mask and not of the other, and 1 - Dice = disagreements / (both areas): that is why
 each cell's part of the distance adds up to it. Knows planes and the search engine; not how planes are made.
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from diptych.errors import UsageError
 from diptych.retrieval.bits import count_bits, pack_bits, row_distances, unpack_bits
+from diptych.retrieval.neighbours import neighbours, steadied
 from diptych.retrieval.planes import Planes
 from diptych.search import Match, PanelMatch, Query, SearchEngine
 from diptych.search.scan import Selection, rank
@@ -33,12 +35,27 @@ DecodePlanes = Callable[[str, NDArray[np.integer]], Planes]
 
 
 class OverlapSearch:
-    """Searches the slices of an engine's index by their planes."""
+    """Searches the slices of an engine's index by their planes.
 
-    def __init__(self, engine: SearchEngine, planes: Mapping[str, Planes], decode: DecodePlanes) -> None:
+    Args:
+        engine: knows the slices.
+        planes: what they decode to, by panel.
+        decode: makes the planes of a query.
+        heights: of the slices in millimetres, `[N]`; without them every slice stands for itself alone.
+    """
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        planes: Mapping[str, Planes],
+        decode: DecodePlanes,
+        *,
+        heights: NDArray[np.floating] | None = None,
+    ) -> None:
         self.engine = engine
         self.planes = planes
         self.decode = decode
+        self.heights = heights
         self._areas: dict[tuple[str, bytes], NDArray[np.int32]] = {}
         self._spreads: dict[tuple[str, bytes], float] = {}
 
@@ -53,7 +70,7 @@ class OverlapSearch:
         selection = self.engine.select(query)
         factors = self._factors(query)
         total = sum(factor * self._distances(query, panel, asked, selection) for panel, factor in factors.items())
-        slices, volumes = _nearest(np.asarray(total), selection)
+        slices, volumes = _nearest(self._steadied(np.asarray(total), selection), selection)
         return [
             self._match(query, asked, factors, int(found), int(volume))
             for found, volume in zip(slices, volumes, strict=True)
@@ -119,6 +136,14 @@ class OverlapSearch:
         self.engine.pool.run(work, stops - starts)
         return out
 
+    def _steadied(self, distances: NDArray[np.float64], selection: Selection) -> NDArray[np.float64]:
+        """The distances of the slices that take part, each averaged over its neighbourhood."""
+        if self.heights is None or not len(distances):
+            return distances
+        starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
+        heights = self.heights[expand(starts, stops)]
+        return steadied(distances, heights, np.repeat(np.arange(len(starts)), stops - starts))
+
     def _areas_within(self, query: Query, panel: str) -> NDArray[np.int32]:
         if query.region is None:
             return self.planes[panel].areas
@@ -132,7 +157,7 @@ class OverlapSearch:
     def _match(
         self, query: Query, asked: Mapping[str, Planes], factors: dict[str, float], found: int, volume: int
     ) -> Match:
-        panels = {panel: self._compare(query, panel, one, found) for panel, one in asked.items()}
+        panels = {panel: self._compare_around(query, panel, one, found, volume) for panel, one in asked.items()}
         parts = np.sum([factor * panels[panel].contributions for panel, factor in factors.items()], axis=0)
         return Match(
             slice=found,
@@ -142,6 +167,18 @@ class OverlapSearch:
             contributions=parts,
             normal=panels.get("normal"),
             abnormal=panels.get("abnormal"),
+        )
+
+    def _compare_around(self, query: Query, panel: str, one: Planes, found: int, volume: int) -> PanelMatch:
+        """What a slice and its neighbours have in common with the query, cell by cell."""
+        if self.heights is None:
+            return self._compare(query, panel, one, found)
+        first, end = self.engine.index.volume_starts[volume : volume + 2].tolist()
+        places, shares = neighbours(found - first, self.heights[first:end])
+        parts = [self._compare(query, panel, one, first + place) for place in places.tolist()]
+        return PanelMatch(
+            float(sum(share * part.distance for share, part in zip(shares, parts, strict=True))),
+            np.sum([share * part.contributions for share, part in zip(shares, parts, strict=True)], axis=0),
         )
 
     def _compare(self, query: Query, panel: str, one: Planes, found: int) -> PanelMatch:

@@ -101,7 +101,8 @@ class Library:
                 )
                 for panel in decoder.panels
             }
-            vars(archive)["overlap"] = OverlapSearch(archive.engine, planes, decoder)  # where the property keeps it
+            search = OverlapSearch(archive.engine, planes, decoder, heights=archive.catalogue.z_mm)
+            vars(archive)["overlap"] = search  # where the property keeps it
 
     def warm_up(self, progress: Progress = silent) -> None:
         """Ask once in each metric of codes, so that the first reader need not wait for compilers and tables."""
