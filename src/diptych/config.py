@@ -242,6 +242,7 @@ def _our_presets() -> list[Preset]:
         name="cpu-16x16",
         summary="128x128 slices with four times the cells: finer labels, a larger archive",
         model=ModelConfig(latent_size=(16, 16), widths=(12, 24, 48, 96)),
+        losses=LossConfig(segmentation_weight=12.0, anatomy_weight=16.0, regulariser_weight=3e-4),
     )
     small = replace(
         cpu,
