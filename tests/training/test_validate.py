@@ -27,10 +27,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> SliceDataset:
 class Oracle(FeatureDecomposingNetwork):
     """Knows the truth of a dataset, and gives it with a chosen error."""
 
-    def __init__(self, dataset: SliceDataset, *, error: float, missed: bool) -> None:
+    def __init__(self, dataset: SliceDataset, *, error: float, missed: bool, anatomy: bool = False) -> None:
         super().__init__(override(get_preset("cpu-8x8"), SETTINGS).model)
         self.batches = dataset.in_order(32)
-        self.error, self.missed = error, missed
+        self.error, self.missed, self.anatomy = error, missed, anatomy
 
     def decompose(self, images: torch.Tensor) -> Decomposition:
         batch = next(self.batches)
@@ -44,7 +44,9 @@ class Oracle(FeatureDecomposingNetwork):
             normal_code=code,
             abnormal_code=code,
             lesion_probabilities=torch.nn.functional.one_hot(lesion, 4).movedim(-1, 1).float(),
-            anatomy_probabilities=None,
+            anatomy_probabilities=torch.nn.functional.one_hot(batch.anatomy, 7).movedim(-1, 1).float()
+            if self.anatomy
+            else None,
             reconstruction=batch.image + self.error,
             healthy_twin=batch.twin,
             normal_error=torch.zeros(len(images), 6, 4),
@@ -58,6 +60,14 @@ def test_truth_scores_full_marks(dataset: SliceDataset) -> None:
     assert figures["dice_net"] != figures["dice_net"]  # no patient has that class, nor was it predicted
     assert figures["reconstruction_error"] == pytest.approx(0.25, rel=1e-5)
     assert figures["score"] == pytest.approx(0.75, rel=1e-5)
+
+
+def test_anatomy_counts_where_it_is_known_and_predicted(dataset: SliceDataset) -> None:
+    without = validate(Oracle(dataset, error=0.0, missed=False), dataset, device=CPU)
+    with_it = validate(Oracle(dataset, error=0.0, missed=False, anatomy=True), dataset, device=CPU)
+    assert "dice_anatomy" not in without
+    assert with_it["dice_anatomy"] == 1
+    assert with_it["score"] == pytest.approx(without["score"] + 1)
 
 
 def test_missed_lesion_scores_zero(dataset: SliceDataset) -> None:

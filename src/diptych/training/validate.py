@@ -3,12 +3,14 @@
 Knows the network and the dataset; nothing about training. Conventions:
 
 - Dice is taken over a patient's whole volume, per class and for the whole tumour, then averaged over patients. A class
-  that a patient neither has nor is predicted to have is left out of that average.
+  that a patient neither has nor is predicted to have is left out of that average. `dice_anatomy` is the mean over the
+  anatomy labels, for networks with an anatomy head and patients with such labels.
 - Errors are mean absolute differences in z-scores over brain pixels and channels. `twin_error` is |x̂⁻ − true twin|
   inside the lesion, for phantoms; `twin_error_of_input` is the same for the input itself, so a healthy twin that is
   worth anything lies well below it. `lesion_change` is |x̂⁻ − x| inside the lesion, which must not be near zero.
 - The best network is the one with the highest `score` = whole-tumour Dice − reconstruction error, and, where twins are
-  known, − twin_error / twin_error_of_input: a lesion that leaks into the healthy twin costs as much as one not found.
+  known, − twin_error / twin_error_of_input: a lesion that leaks into the healthy twin costs as much as one not found;
+  where anatomy is judged, + dice_anatomy.
 """
 
 from __future__ import annotations
@@ -21,15 +23,19 @@ from torch import Tensor
 
 from diptych.model import Decomposition, FeatureDecomposingNetwork
 from diptych.slices import FILL, Batch, SliceDataset
-from diptych.volumes.volume import LESION_LABELS
+from diptych.volumes.volume import ANATOMY_LABELS, LESION_LABELS
 
 __all__ = ["CRITERION", "evenly_spaced", "validate"]
 
-CRITERION = "whole-tumour Dice minus reconstruction error minus what is left of lesions in known twins, on validation"
+CRITERION = (
+    "whole-tumour Dice plus anatomy Dice minus reconstruction error minus what is left of lesions in known twins, "
+    "on validation"
+)
 """What makes a network the best one, as reports state it."""
 
 BATCH = 32
 CLASSES = {name.lower(): label for label, name in LESION_LABELS.items() if label}
+ANATOMY = tuple(label for label in ANATOMY_LABELS if label)
 
 
 def validate(network: FeatureDecomposingNetwork, dataset: SliceDataset, *, device: torch.device) -> dict[str, float]:
@@ -79,26 +85,32 @@ class _Tally:
 
     overlap: Tensor
     """Pixels shared, predicted and true, per patient and class (whole tumour first), `[P, 1 + classes, 3]`."""
+    anatomy: Tensor
+    """The same for anatomy labels, `[P, labels, 3]`; nothing where they are not known or not predicted."""
     code_counts: dict[str, Tensor]
     means: dict[str, _Mean] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, *, patients: int, codes: int) -> _Tally:
         counts = {panel: torch.zeros(codes, dtype=torch.int64) for panel in ("normal", "abnormal")}
-        return cls(torch.zeros(patients, 1 + len(CLASSES), 3, dtype=torch.float64), counts)
+        lesion, anatomy = (
+            torch.zeros(patients, classes, 3, dtype=torch.float64) for classes in (1 + len(CLASSES), len(ANATOMY))
+        )
+        return cls(lesion, anatomy, counts)
 
     def add(self, batch: Batch, found: Decomposition, patients: Tensor) -> None:
-        self._add_overlap(batch.lesion, found.lesion_probabilities.argmax(dim=1), patients)
+        lesion = found.lesion_probabilities.argmax(dim=1)
+        pairs = [(batch.lesion > 0, lesion > 0)]
+        pairs += [(batch.lesion == label, lesion == label) for label in CLASSES.values()]
+        _add_overlap(self.overlap, pairs, patients)
+        if found.anatomy_probabilities is not None:
+            anatomy, known = found.anatomy_probabilities.argmax(dim=1), batch.has_anatomy.view(-1, 1, 1)
+            labels = [(known & (batch.anatomy == label), known & (anatomy == label)) for label in ANATOMY]
+            _add_overlap(self.anatomy, labels, patients)
         self._add_errors(batch, found)
         for panel, ids in (("normal", found.normal_ids), ("abnormal", found.abnormal_ids)):
             counts = self.code_counts[panel]
             counts += torch.bincount(ids.flatten().cpu(), minlength=len(counts))
-
-    def _add_overlap(self, truth: Tensor, predicted: Tensor, patients: Tensor) -> None:
-        pairs = [(truth > 0, predicted > 0)] + [(truth == label, predicted == label) for label in CLASSES.values()]
-        for place, (true, guess) in enumerate(pairs):
-            pixels = torch.stack([mask.flatten(1).sum(dim=1) for mask in (true & guess, guess, true)], dim=1)  # [B, 3]
-            self.overlap[:, place].index_add_(0, patients, pixels.cpu().double())
 
     def _add_errors(self, batch: Batch, found: Decomposition) -> None:
         brain = (batch.image > FILL).any(dim=1)
@@ -117,13 +129,15 @@ class _Tally:
 
     def figures(self) -> dict[str, float]:
         """All named figures."""
-        shared, predicted, true = self.overlap.unbind(dim=2)  # [P, 1 + classes] each
-        dice = (2 * shared / (predicted + true)).nanmean(dim=0)  # 0 / 0 is left out
+        dice = _dice(self.overlap)
         named = {f"dice_{name}": float(value) for name, value in zip(("whole", *CLASSES), dice, strict=True)}
+        if self.anatomy.any():
+            named["dice_anatomy"] = float(_dice(self.anatomy).nanmean())
         errors = {name: mean.value() for name, mean in self.means.items()}
         score = (0.0 if math.isnan(named["dice_whole"]) else named["dice_whole"]) - errors["reconstruction_error"]
         if errors.get("twin_error_of_input", 0) > 0:
             score -= errors["twin_error"] / errors["twin_error_of_input"]
+        score += named.get("dice_anatomy", 0.0)
         return {"score": score, **named, **errors, **self._codebook_figures()}
 
     def _codebook_figures(self) -> dict[str, float]:
@@ -133,3 +147,16 @@ class _Tally:
             figures[f"{panel}_usage"] = float((counts > 0).double().mean())
             figures[f"{panel}_perplexity"] = float(torch.special.entr(frequencies).sum().exp())
         return figures
+
+
+def _add_overlap(overlap: Tensor, pairs: list[tuple[Tensor, Tensor]], patients: Tensor) -> None:
+    """Count pixels shared, predicted and true of pairs of masks `[B, H, W]`, true and guessed, patient by patient."""
+    for place, (true, guess) in enumerate(pairs):
+        pixels = torch.stack([mask.flatten(1).sum(dim=1) for mask in (true & guess, guess, true)], dim=1)  # [B, 3]
+        overlap[:, place].index_add_(0, patients, pixels.cpu().double())
+
+
+def _dice(overlap: Tensor) -> Tensor:
+    """Mean over patients, by class; a class that a patient neither has nor is said to have is left out (0 / 0)."""
+    shared, predicted, true = overlap.unbind(dim=2)  # [P, classes] each
+    return (2 * shared / (predicted + true)).nanmean(dim=0)
