@@ -16,7 +16,7 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/model.safetensors"))}
 
 
-def shipped_model(name: str = "cpu-8x8") -> Path:
+def shipped_model(name: str = "cpu-16x16") -> Path:
     """The folder of one shipped model."""
     models = shipped_models()
     if name not in models:
