@@ -85,7 +85,7 @@ def test_pointing_at_a_match_shows_which_cells_agree(room: Room) -> None:
     room.open()
     room.wait_for("By both")
     room.cards("By both").first.hover()
-    expect(room.cards("By both").first.get_by_text(re.compile(r"\d+ of 64 cells equal"))).to_be_visible()
+    expect(room.cards("By both").first.get_by_text(re.compile(r"\d+ of 256 cells equal"))).to_be_visible()
     expect(room.pane("Patient").locator("canvas.agreement")).to_be_visible()
 
 
