@@ -27,6 +27,7 @@ from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import shipped_models
+from diptych.progress import Progress, silent
 from diptych.retrieval.answers import Answer, named_matches
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
@@ -35,8 +36,7 @@ from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
 from diptych.retrieval.figure import draw_answer
-from diptych.retrieval.fusion import METRIC as FUSION
-from diptych.retrieval.fusion import FusionSearch
+from diptych.retrieval.fusion import DECODED, FusionSearch
 from diptych.retrieval.histogram import HistogramSearch
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.metrics import tables_of_model
@@ -107,6 +107,10 @@ class Archive:
     @cached_property
     def overlap(self) -> OverlapSearch:
         """Search by decoded labels; the archive's own are decoded on first use, which takes a while, and kept."""
+        return self.decode_labels()
+
+    def decode_labels(self, progress: Progress = silent) -> OverlapSearch:
+        """Decode the labels of all slices, or take them from the archive's cache, for a search by them."""
         decoder = PlaneDecoder(self.network)
         planes = {
             panel: archive_planes(
@@ -115,6 +119,7 @@ class Archive:
                 decoder,
                 cache=self.store.cache_folder,
                 version=self.catalogue.version,
+                progress=progress,
             )
             for panel in decoder.panels
         }
@@ -259,7 +264,7 @@ class Archive:
             return self.histograms.search(query)
         if question.rerank is not None:
             return self.overlap.rerank(query, candidates=question.rerank)
-        if question.metric in (OVERLAP, FUSION):
+        if question.metric in DECODED:
             return (self.overlap if question.metric == OVERLAP else self.fusion).search(query)
         return self.engine.search(query)
 

@@ -12,11 +12,9 @@ from threading import Lock
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.catalogue import Catalogue
-from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.fusion import METRIC as FUSION
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.overlap import METRIC as OVERLAP
-from diptych.retrieval.overlap import OverlapSearch
 from diptych.volumes import CHANNELS
 
 __all__ = ["Library"]
@@ -89,20 +87,7 @@ class Library:
             archive = self.current
             if self.overlap_ready(archive):
                 return
-            decoder = PlaneDecoder(archive.network)
-            planes = {
-                panel: archive_planes(
-                    archive.catalogue.index,
-                    panel,
-                    decoder,
-                    cache=archive.store.cache_folder,
-                    version=archive.catalogue.version,
-                    progress=progress,
-                )
-                for panel in decoder.panels
-            }
-            search = OverlapSearch(archive.engine, planes, decoder, heights=archive.catalogue.z_mm)
-            vars(archive)["overlap"] = search  # where the property keeps it
+            vars(archive)["overlap"] = archive.decode_labels(progress)  # where the property keeps it
 
     def warm_up(self, progress: Progress = silent) -> None:
         """Ask once in each metric of codes, so that the first reader need not wait for compilers and tables."""
