@@ -14,8 +14,8 @@ from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import encode_volume
 from diptych.errors import ArchiveError, ArchiveMismatchError, DiptychError, MissingChannelError, UsageError
 from diptych.retrieval import Archive, EncodedSlice, Question, compose, region_of_cells
-from diptych.retrieval.archive import read_one
 from diptych.retrieval.questions import slice_query
+from diptych.retrieval.subjects import read_one
 from diptych.search import Query
 from diptych.tables import Tables
 from tests.archive.patients import write_patient

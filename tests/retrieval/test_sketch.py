@@ -15,9 +15,10 @@ from diptych.errors import LabelError, ModelError, UsageError
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_encoder import LabelEncoder
 from diptych.retrieval import Archive, Question
+from diptych.retrieval.fitting import divide_patients
 from diptych.retrieval.sketch import SKETCH_FILE, Sketcher, ask_sketch, sketch_slice
 from diptych.retrieval.sketch_files import read_sketch
-from diptych.retrieval.sketch_fitting import divide_patients, fit_label_encoder, judge_sketches
+from diptych.retrieval.sketch_fitting import fit_label_encoder, judge_sketches
 from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 from diptych.volumes import Volume, write_nifti
 from tests.retrieval.making import CONFIG, tiny_network, write_archive

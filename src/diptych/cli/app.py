@@ -20,6 +20,7 @@ from diptych.cli import (
     doctor,
     edit,
     evaluate,
+    fit_labels,
     fit_sketch,
     fit_tables,
     hash,
@@ -98,6 +99,7 @@ app.add_typer(annotate.app, rich_help_panel="Data")
 app.command(rich_help_panel="Model")(train.train)
 app.command(rich_help_panel="Model")(evaluate.evaluate)
 app.command(rich_help_panel="Model")(sweep.sweep)
+app.command(rich_help_panel="Model")(fit_labels.fit_labels)
 app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
 app.command(rich_help_panel="Model")(fit_tables.fit_tables)
 app.command(rich_help_panel="Archive")(index.index)

@@ -33,7 +33,8 @@ def fit_sketch(
 
     from diptych.cli.console import print_json, progress_bar
     from diptych.model import load_model
-    from diptych.retrieval.sketch_fitting import divide_patients, fit_label_encoder, judge_sketches
+    from diptych.retrieval.fitting import divide_patients
+    from diptych.retrieval.sketch_fitting import fit_label_encoder, judge_sketches
     from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 
     network = load_model(model)

@@ -36,10 +36,10 @@ def fit_tables(
     from diptych.model import load_model
     from diptych.retrieval.fit_tables import FitSettings
     from diptych.retrieval.fit_tables import fit_tables as fit
+    from diptych.retrieval.fitting import divide_patients
     from diptych.retrieval.labelled import encode_labelled
     from diptych.retrieval.learned import save_learned_tables
     from diptych.retrieval.metrics import model_tables
-    from diptych.retrieval.sketch_fitting import divide_patients
     from diptych.slices import SliceStore
 
     network = load_model(model)

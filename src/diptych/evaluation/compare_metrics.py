@@ -20,7 +20,7 @@ from diptych.evaluation.overlaps import ABSENT, Absent, mean_dices, pack_labels
 from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
 from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
 from diptych.retrieval.fusion import DECODED, FusionSearch
-from diptych.retrieval.labelled import LabelledSlices
+from diptych.retrieval.labelled import CLASSES, LabelledSlices
 from diptych.retrieval.overlap import METRIC as OVERLAP
 from diptych.retrieval.overlap import OverlapSearch
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
@@ -28,7 +28,6 @@ from diptych.tables import Tables
 
 __all__ = ["Trial"]
 
-CLASSES = {"normal": 6, "abnormal": 3}
 LONGEST = 10
 
 

@@ -24,6 +24,7 @@ from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive
 from diptych.retrieval.decoded_planes import PlaneDecoder
+from diptych.retrieval.label_decoders import LabelDecoders
 from diptych.retrieval.labelled import LabelledSlices
 from diptych.retrieval.metrics import tables_of_model
 from diptych.slices import PatientRecord, SliceGeometry, SliceStore
@@ -142,7 +143,7 @@ class Context:
             return Trial(
                 self.slices(progress),
                 self.tables,
-                PlaneDecoder(self.network),
+                PlaneDecoder(self.network, LabelDecoders.open(self.model, self.network)),
                 people=self.people,
                 asking=self._among(self.queries),
                 references=self._among(self.references),

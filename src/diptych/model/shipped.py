@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 
 from diptych.errors import ModelError
 
-__all__ = ["shipped_model", "shipped_models"]
+__all__ = ["shipped_model", "shipped_model_of", "shipped_models"]
 
 
 def shipped_models() -> dict[str, Path]:
@@ -23,3 +24,11 @@ def shipped_model(name: str = "cpu-16x16") -> Path:
         known = ", ".join(models) or "none"
         raise ModelError(f"model {name!r}: not shipped with this installation (there is: {known}); give a model folder")
     return models[name]
+
+
+def shipped_model_of(fingerprint: str) -> Path | None:
+    """The folder of the shipped model with this fingerprint, if there is one."""
+    for folder in shipped_models().values():
+        if json.loads((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"] == fingerprint:
+            return folder
+    return None

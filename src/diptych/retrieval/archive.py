@@ -11,7 +11,6 @@ newer one. Knows how the parts fit together; each part has its own file.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -26,7 +25,7 @@ from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork, load_model
-from diptych.model.shipped import shipped_models
+from diptych.model.shipped import shipped_model_of
 from diptych.progress import Progress, silent
 from diptych.retrieval.answers import Answer, named_matches
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
@@ -38,6 +37,7 @@ from diptych.retrieval.explain import Explanation, SliceView, explain_match, vie
 from diptych.retrieval.figure import draw_answer
 from diptych.retrieval.fusion import DECODED, FusionSearch
 from diptych.retrieval.histogram import HistogramSearch
+from diptych.retrieval.label_decoders import LabelDecoders
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.metrics import tables_of_model
 from diptych.retrieval.overlap import METRIC as OVERLAP
@@ -45,12 +45,12 @@ from diptych.retrieval.overlap import OverlapSearch
 from diptych.retrieval.pixels import SlicePixels, stored_pixels
 from diptych.retrieval.questions import DEFAULT_METRIC, Question, slice_query, volume_query
 from diptych.retrieval.regions import touched_cells
-from diptych.retrieval.subjects import EncodedSlice, encode_slice, stored_slice
+from diptych.retrieval.subjects import EncodedSlice, encode_slice, read_one, stored_slice
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volumes import VolumeMatch, VolumeSearch
 from diptych.search import Match, Query, SearchEngine
 from diptych.tables import Tables
-from diptych.volumes import Volume, find_patients, read_patient, subject_of
+from diptych.volumes import Volume, subject_of
 
 __all__ = ["Archive"]
 
@@ -111,7 +111,7 @@ class Archive:
 
     def decode_labels(self, progress: Progress = silent) -> OverlapSearch:
         """Decode the labels of all slices, or take them from the archive's cache, for a search by them."""
-        decoder = PlaneDecoder(self.network)
+        decoder = PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
         planes = {
             panel: archive_planes(
                 self.catalogue.index,
@@ -295,20 +295,10 @@ class Archive:
         return cells
 
 
-def read_one(folder: Path) -> Volume:
-    """The only patient in a folder."""
-    patients = find_patients(folder)
-    if len(patients) > 1:
-        keys = ", ".join(patient.patient_key for patient in patients[:3])
-        raise UsageError(f"{folder}: holds {len(patients)} patients ({keys}, …); name the folder of one")
-    return read_patient(replace(patients[0], twin={}))
-
-
 def _shipped(store: archives.Archive) -> Path:
     """The folder of the shipped model that made an archive."""
-    for folder in shipped_models().values():
-        if json.loads((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"] == store.model.fingerprint:
-            return folder
-    raise UsageError(
-        f"{store.path}: was made by model {store.model.describe()}, which does not come with Diptych; give its folder"
-    )
+    folder = shipped_model_of(store.model.fingerprint)
+    if folder is None:
+        made = store.model.describe()
+        raise UsageError(f"{store.path}: was made by model {made}, which does not come with Diptych; give its folder")
+    return folder

@@ -3,6 +3,7 @@
     MODEL/learned-tables.safetensors    distances that were learnt
     MODEL/binary-codes.safetensors      the paper's binary codes, shortened
     MODEL/sketch.safetensors            the label encoder
+    MODEL/label-decoders.safetensors    the label decoders
 
 Its header names format, version and the model's fingerprint; a file of another model is refused. The model itself stays
 as it is, its fingerprint too. Knows files; not what is in them.

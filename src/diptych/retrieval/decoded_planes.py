@@ -1,8 +1,9 @@
 """From ids to planes: the label maps that codes stand for, small and packed, for one slice or a whole archive.
 
-The abnormal code goes through the segmentation decoder, the normal code through the anatomy head. Probabilities are
-averaged down to a grid of 32 × 32 and kept at three levels: 384 bytes per class. An archive's planes are decoded once
-and kept in its cache folder, which may be deleted at any time. Knows the network and caches; nothing about queries.
+The model's label decoders are asked where it has some. Without them the abnormal code goes through the segmentation
+decoder and the normal code through the anatomy head, and probabilities are averaged down to a grid of 32 × 32. They are
+kept at three levels: 384 bytes per class. An archive's planes are decoded once and kept in its cache folder, which may
+be deleted at any time. Knows decoders and caches; nothing about queries.
 """
 
 from __future__ import annotations
@@ -16,34 +17,41 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from diptych.model import FeatureDecomposingNetwork
+from diptych.model.label_decoder import GRID
 from diptych.progress import Progress, silent
+from diptych.retrieval.label_decoders import LabelDecoders
 from diptych.retrieval.planes import Planes
 from diptych.search import SearchIndex, load_arrays, save_arrays
 
-__all__ = ["CACHE_FILE", "GRID", "LEVELS", "PlaneDecoder", "archive_planes"]
+__all__ = ["CACHE_FILE", "LEVELS", "PlaneDecoder", "archive_planes"]
 
-GRID = (32, 32)
 LEVELS = (1 / 6, 1 / 2, 5 / 6)
 """Each plane stands for a third of the probability, this being its middle. One plane alone finds a little less."""
 
 CACHE_FILE = "planes-{panel}.arrays"
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raise it whenever grid, levels or decoding change."""
 
 BATCH = 32
 
 
 class PlaneDecoder:
-    """Decodes ids with one network."""
+    """Decodes ids with one network, or with the label decoders that were fitted to it."""
 
-    def __init__(self, network: FeatureDecomposingNetwork) -> None:
+    def __init__(self, network: FeatureDecomposingNetwork, labels: LabelDecoders | None = None) -> None:
         self.network = network.eval()
+        self.labels = labels
         self.device = network.normal_quantizer.codebook.device
 
     @property
     def panels(self) -> tuple[str, ...]:
         """Panels whose ids decode to labels."""
         return ("abnormal",) if self.network.anatomy_head is None else ("normal", "abnormal")
+
+    @property
+    def version(self) -> str:
+        """Which of several ways to decode this model's ids it is."""
+        return f"{CACHE_VERSION} {'by the network' if self.labels is None else self.labels.version}"
 
     def __call__(self, panel: str, ids: NDArray[np.integer]) -> Planes:
         """Planes of ids `[n, h, w]`."""
@@ -53,6 +61,8 @@ class PlaneDecoder:
     def probabilities(self, panel: str, ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """Probabilities of the classes, background left out, `[n, C, 32, 32]`."""
         grids = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(self.device)
+        if self.labels is not None and panel in self.labels.decoders:
+            return np.asarray(self.labels.shares(panel, grids).cpu().numpy())
         logits = self._lesion(grids) if panel == "abnormal" else self._anatomy(grids)
         shares = F.adaptive_avg_pool2d(logits.softmax(dim=1)[:, 1:], GRID)
         return np.asarray(shares.cpu().numpy())
@@ -86,7 +96,7 @@ def archive_planes(
         version: names the archive's content and model.
         progress: told after each batch of different slices.
     """
-    path, key = cache / CACHE_FILE.format(panel=panel), f"planes {CACHE_VERSION} of {version}"
+    path, key = cache / CACHE_FILE.format(panel=panel), f"planes {decoder.version} of {version}"
     arrays = load_arrays(path, key=key)
     if arrays is not None and arrays.keys() == {"words", "areas"} and len(arrays["areas"]) == len(index):
         height, width = len(LEVELS) * GRID[0], GRID[1]

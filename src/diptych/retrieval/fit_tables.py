@@ -24,13 +24,12 @@ from diptych.errors import InputError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
 from diptych.retrieval.bits import row_distances
-from diptych.retrieval.labelled import LabelledSlices
+from diptych.retrieval.labelled import CLASSES, LabelledSlices
 from diptych.retrieval.learned import LearnedTable, LearnedTables
 from diptych.retrieval.planes import Planes
 
 __all__ = ["FitSettings", "code_contents", "fit_table", "fit_tables", "small_labels"]
 
-CLASSES = {"normal": 6, "abnormal": 3}
 PARTS = 4
 """A cell is looked at in so many rows and columns."""
 ASKED_SHARE = 0.25

@@ -17,9 +17,12 @@ from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
 from diptych.slices import SliceStore
 
-__all__ = ["LabelledSlices", "encode_labelled"]
+__all__ = ["CLASSES", "LabelledSlices", "encode_labelled"]
 
 BATCH = 64
+
+CLASSES = {"normal": 6, "abnormal": 3}
+"""Labels that a panel tells apart, background left out."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,25 +11,22 @@ chosen from them (`LabelEncoder.ids`).
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from diptych.errors import StoreError, UsageError
+from diptych.errors import StoreError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_encoder import LabelEncoder
 from diptych.progress import Progress, silent
+from diptych.retrieval.fitting import FittingLength, require_fitting_slices
 from diptych.retrieval.sketch import Sketcher
-from diptych.slices import SliceDataset, SliceStore
-from diptych.slices.splits import Split, given_split, read_keys, seeded_split
+from diptych.slices import SliceDataset
 
-__all__ = ["SketchFigures", "divide_patients", "fit_label_encoder", "judge_sketches"]
+__all__ = ["SketchFigures", "fit_label_encoder", "judge_sketches"]
 
 BATCH_SIZE = 32
 HEALTHY_SHARE = 8
@@ -38,7 +35,6 @@ HABIT_SLICES = 256
 """Slices whose ids the encoder begins with."""
 LEARNING_RATE = 3e-3
 JUDGED_SLICES = 400
-TRAIN_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -55,21 +51,6 @@ class SketchFigures:
     """Dice between the painted lesion and the one that its ids decode to, over all slices at once."""
 
 
-def divide_patients(stores: Sequence[SliceStore], *, train_list: Path | None = None, seed: int = 0) -> Split:
-    """Who is learnt from and who judges: those on and off the list; without one, nine tenths and the rest."""
-    labelled = {
-        key: record for store in stores for key, record in store.patients.items() if record.lesion_pixels is not None
-    }
-    if not labelled:
-        raise StoreError(f"{stores[0].path}: no patient with lesion labels to learn from; prepare some")
-    if train_list is not None:
-        listed = read_keys(train_list)
-        return given_split(labelled, listed, [key for key in labelled if key not in set(listed)])
-    if len(labelled) == 1:
-        return Split(tuple(labelled), ())
-    return seeded_split(labelled, train=min(TRAIN_SHARE, 1 - 1 / len(labelled)), seed=seed)
-
-
 def fit_label_encoder(
     network: FeatureDecomposingNetwork,
     dataset: SliceDataset,
@@ -81,7 +62,7 @@ def fit_label_encoder(
 ) -> Sketcher:
     """Train for so many steps or minutes; by steps, the same seed gives the same encoder."""
     diseased = _check(network, dataset)
-    length = _Length(steps, minutes)
+    length = FittingLength(steps, minutes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = LabelEncoder(network.config)
@@ -90,8 +71,8 @@ def fit_label_encoder(
     encoder.start(network.encode(dataset.batch(np.sort(chosen)).image).abnormal)
 
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=LEARNING_RATE)
-    while (share := length.share()) < 1:
-        optimiser.param_groups[0]["lr"] = LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * share))
+    while length.share() < 1:
+        optimiser.param_groups[0]["lr"] = length.falling(LEARNING_RATE)
         batch = dataset.batch(_draw(rng, diseased, len(dataset)), rng.integers(2**62, size=BATCH_SIZE).tolist())
         ids = network.encode(batch.image).abnormal
         loss = F.cross_entropy(encoder(batch.lesion), ids)
@@ -127,40 +108,9 @@ def judge_sketches(sketcher: Sketcher, dataset: SliceDataset) -> SketchFigures |
     )
 
 
-class _Length:
-    """How far the fitting is, by steps or by the clock."""
-
-    def __init__(self, steps: int | None, minutes: float | None) -> None:
-        if (steps is None) == (minutes is None):
-            raise UsageError("length of fitting: give either steps or minutes")
-        if not (steps or minutes or 0) > 0:
-            raise UsageError(f"length of fitting {steps or minutes}: must be above 0")
-        self.steps, self.seconds = steps, None if minutes is None else 60 * minutes
-        self.taken, self.started = 0, time.monotonic()
-
-    def step(self) -> None:
-        self.taken += 1
-
-    def share(self) -> float:
-        if self.seconds is None:
-            return self.taken / (self.steps or 1)
-        return (time.monotonic() - self.started) / self.seconds
-
-    def done(self) -> tuple[int, int]:
-        """For a progress report: steps of steps, or seconds of seconds."""
-        if self.seconds is None:
-            return self.taken, self.steps or 1
-        return min(round(time.monotonic() - self.started), round(self.seconds)), max(round(self.seconds), 1)
-
-
 def _check(network: FeatureDecomposingNetwork, dataset: SliceDataset) -> NDArray[np.int64]:
     """The slices with a lesion, once it is clear that the slices are such as the network takes."""
-    config = network.config
-    if (dataset.geometry.size, dataset.geometry.field) != (config.image_size, config.field_mm):
-        raise StoreError(
-            f"{dataset.stores[0].path}: has slices of {dataset.geometry}, the model takes "
-            f"{config.image_size[0]}x{config.image_size[1]} pixels; prepare them with the model's preset"
-        )
+    require_fitting_slices(network, dataset)
     diseased = np.flatnonzero(dataset.table.diseased)
     if not len(diseased):
         raise StoreError(f"{dataset.stores[0].path}: no slice has a lesion to learn from; prepare labelled patients")

@@ -6,6 +6,7 @@ Knows volumes, slices and the encoder; nothing about search.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,9 @@ from diptych.archive import VolumeRecord
 from diptych.archive.encoding import BATCH_SIZE, Encoder, cut_slices
 from diptych.errors import UsageError
 from diptych.slices import SliceStack
-from diptych.volumes import Volume, subject_of
+from diptych.volumes import Volume, find_patients, read_patient, subject_of
 
-__all__ = ["EncodedSlice", "compose", "encode_slice", "stored_slice"]
+__all__ = ["EncodedSlice", "compose", "encode_slice", "read_one", "stored_slice"]
 
 Grid = NDArray[np.integer]
 
@@ -50,6 +51,15 @@ class EncodedSlice:
     """True anatomy labels `[H, W]`, where known."""
     warnings: tuple[str, ...] = ()
     """What the reader of the volume noticed."""
+
+
+def read_one(folder: Path) -> Volume:
+    """The only patient in a folder."""
+    patients = find_patients(folder)
+    if len(patients) > 1:
+        keys = ", ".join(patient.patient_key for patient in patients[:3])
+        raise UsageError(f"{folder}: holds {len(patients)} patients ({keys}, …); name the folder of one")
+    return read_patient(replace(patients[0], twin={}))
 
 
 def encode_slice(volume: Volume, encoder: Encoder, *, z_index: int | None = None) -> EncodedSlice:

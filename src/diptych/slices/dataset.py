@@ -66,7 +66,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.keys = tuple(sorted(self._home) if keys is None else dict.fromkeys(keys))
         self._records = [self._record(key) for key in self.keys]
         self._pixel_spacing = np.array([record.pixel_spacing for record in self._records], dtype=np.float32)
-        self._has_anatomy = np.array(["anatomy" in record.files for record in self._records], dtype=np.bool_)
+        self.has_anatomy = np.array(["anatomy" in record.files for record in self._records], dtype=np.bool_)
+        """Which of `keys` have anatomy labels."""
         self._has_twin = np.array(["twin" in record.files for record in self._records], dtype=np.bool_)
         self.table = _table(self._records)
 
@@ -90,7 +91,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
             image=image,
             lesion=self._gather(index, SliceStore.lesion).long(),
             anatomy=self._gather(index, SliceStore.anatomy).long(),
-            has_anatomy=torch.from_numpy(self._has_anatomy[patient]),
+            has_anatomy=torch.from_numpy(self.has_anatomy[patient]),
             diseased=torch.from_numpy(self.table.diseased[index]),
             position=torch.from_numpy(self.table.position[index]),
             pixel_spacing=torch.from_numpy(self._pixel_spacing[patient]),
