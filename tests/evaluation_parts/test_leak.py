@@ -55,9 +55,9 @@ def test_the_area_is_the_share_of_pairs_in_the_right_order() -> None:
 
 def test_no_patient_is_on_both_sides() -> None:
     patient = np.repeat(np.arange(9), 5)
-    halves = deal_patients(patient, seed=3)
-    assert all(len(set(halves[patient == person])) == 1 for person in range(9))
-    assert {4, 5} == {len(set(patient[halves == half])) for half in (0, 1)}
+    group = deal_patients(patient, groups=2, seed=3)
+    assert all(len(set(group[patient == person])) == 1 for person in range(9))
+    assert {4, 5} == {len(set(patient[group == number])) for number in (0, 1)}
 
 
 def test_the_papers_network_has_its_layers() -> None:

@@ -1,7 +1,8 @@
 """Can a classifier tell from a decoded image that its original held a lesion? (section 4.4.3 and appendix D)
 
-Knows images, labels and slice positions; nothing about where they come from. Patients are dealt into two halves and
-each half is judged by a classifier trained on the other, so that everybody is scored by one that never saw them.
+Knows images, labels and slice positions; nothing about where they come from. Patients are dealt into
+groups and each group is judged by a classifier trained on the others, so that everybody is scored by one that never saw
+them.
 
 Two figures. The paper's is the positive predictive value over all slices; it is confounded, because most slices at the
 height of the basal ganglia are diseased and few at the vertex are: a network that only knows height scores well. Ours
@@ -10,6 +11,7 @@ is the area under the ROC curve over pairs of one diseased and one healthy slice
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +52,8 @@ class ClassifierConfig:
     batch_size: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
+    groups: int = 5
+    """Groups that patients are dealt into; the more, the more patients every classifier learns from."""
 
 
 PAPER = ClassifierConfig(
@@ -59,6 +63,7 @@ PAPER = ClassifierConfig(
     epochs=100,
     batch_size=112,
     learning_rate=1e-4,
+    groups=2,
 )
 """Appendix D to the letter: for a GPU."""
 
@@ -92,22 +97,27 @@ def score_slices(
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """Probability of each slice `[N, C, side, side]` to stem from a diseased one, by a classifier of other patients."""
-    halves = deal_patients(patient, seed=seed)
+    group = deal_patients(patient, groups=config.groups, seed=seed)
+    groups = np.unique(group).tolist()
     scores = np.full(len(images), np.nan)
-    for half in range(2):
-        judged = halves == half
+    for number in groups:
+
+        def report(epochs: int, number: int = number) -> None:
+            progress(number * config.epochs + epochs, len(groups) * config.epochs, "epochs of the classifier")
+
+        judged = group == number
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + half)
-            network = _trained(images[~judged], diseased[~judged], config, seed + half, progress, half)
+            torch.manual_seed(seed + number)
+            network = _trained(images[~judged], diseased[~judged], config, seed + number, report)
         scores[judged] = _predict(network, images[judged])
     return scores
 
 
-def deal_patients(patient: NDArray[np.integer], *, seed: int) -> NDArray[np.integer]:
-    """0 or 1 for each slice, the same for all slices of a patient, about as many patients of each."""
+def deal_patients(patient: NDArray[np.integer], *, groups: int, seed: int) -> NDArray[np.integer]:
+    """The group of each slice, the same for all slices of a patient, about as many patients in each."""
     people, numbers = np.unique(patient, return_inverse=True)
-    sides = np.random.default_rng(seed).permutation(len(people)) % 2
-    return np.asarray(sides[numbers])
+    dealt = np.random.default_rng(seed).permutation(len(people)) % groups
+    return np.asarray(dealt[numbers])
 
 
 def shrink(images: NDArray[np.float16], side: int) -> NDArray[np.float16]:
@@ -117,13 +127,18 @@ def shrink(images: NDArray[np.float16], side: int) -> NDArray[np.float16]:
 
 
 def height_scores(
-    diseased: NDArray[np.bool_], position: NDArray[np.floating], patient: NDArray[np.integer], *, seed: int = 0
+    diseased: NDArray[np.bool_],
+    position: NDArray[np.floating],
+    patient: NDArray[np.integer],
+    *,
+    groups: int,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
-    """What height alone tells: the share of diseased slices about the same height in the other half's patients."""
-    halves = deal_patients(patient, seed=seed)
+    """What height alone tells: the share of diseased slices about the same height in the other groups' patients."""
+    group = deal_patients(patient, groups=groups, seed=seed)
     scores = np.full(len(position), np.nan)
-    for half in range(2):
-        judged, others = np.flatnonzero(halves == half), np.flatnonzero(halves != half)
+    for number in np.unique(group):
+        judged, others = np.flatnonzero(group == number), np.flatnonzero(group != number)
         for place in judged:
             nearness = np.exp(-0.5 * np.square((position[others] - position[place]) / SAME_HEIGHT))
             scores[place] = np.average(diseased[others], weights=nearness + 1e-12)
@@ -190,8 +205,7 @@ def _trained(
     diseased: NDArray[np.bool_],
     config: ClassifierConfig,
     seed: int,
-    progress: Progress,
-    half: int,
+    report: Callable[[int], None],
 ) -> Classifier:
     """Train on all slices; every second one of a batch is mirrored, which changes nothing about its health."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -210,7 +224,7 @@ def _trained(
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        progress(half * config.epochs + epoch + 1, 2 * config.epochs, "epochs of the classifier")
+        report(epoch + 1)
     network.eval()
     return network
 

@@ -16,6 +16,6 @@ PART = Part(
     "Leakiness, the paper's classifier",
     "Whether the healthy twin still tells that there was a lesion, asked with the full network of appendix D.",
     partial(run, config=PAPER),
-    settings={"version": 1, **asdict(PAPER)},
+    settings={"version": 2, **asdict(PAPER)},
     by_default=False,
 )
