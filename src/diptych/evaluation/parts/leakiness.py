@@ -35,9 +35,9 @@ CONFIG = ClassifierConfig()
 CAPTION = (
     "A classifier learns from some of the patients which decoded images stem from diseased slices and is tested on "
     "the others, in turns until all were; no blank slices. PPV is the paper's measure (above .9 for x̂⁺; for x̂⁻ it "
-    "rises with the size of the grid and falls with distribution matching); its chance level is the share of diseased slices. The "
-    "matched AUROC is over pairs of a diseased and a healthy slice from the same height: .5 tells nothing, and what "
-    "the classifier reaches on the image itself is the most that it can. "
+    "rises with the size of the grid and falls with distribution matching); its chance level is the share of diseased "
+    "slices. The matched AUROC is over pairs of a diseased and a healthy slice from the same height: .5 tells nothing, "
+    "and what the classifier reaches on the image itself is about the most that it can. "
     "95 % bootstrap intervals over patients."
 )
 
