@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from diptych.cli.fitting import Json, Model, Seed, Steps, Stores, TrainList, gather
 
 __all__ = ["fit_labels"]
 
@@ -13,16 +14,13 @@ DEFAULT_MINUTES = 10.0
 
 
 def fit_labels(
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")],
-    model: Annotated[Path, typer.Option("--model", help="Folder of the model, which is not changed.")],
-    train_list: Annotated[
-        Path | None,
-        typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),
-    ] = None,
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
     minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="10")] = None,
-    steps: Annotated[int | None, typer.Option(help="Learn for so many steps instead, always with one result.")] = None,
-    seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    steps: Steps = None,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Fit the label decoders that searches by 'overlap' and 'fusion' compare by, and store them beside the model.
 
@@ -32,34 +30,25 @@ def fit_labels(
     from dataclasses import asdict
 
     from diptych.cli.console import print_json, progress_bar
-    from diptych.model import load_model
-    from diptych.retrieval.fitting import divide_patients
     from diptych.retrieval.label_fitting import fit_label_decoders, judge_labels
-    from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 
-    network = load_model(model)
-    opened = [SliceStore.open(store) for store in stores]
-    split = divide_patients(opened, train_list=train_list, seed=seed)
+    given = gather(stores, model, train_list=train_list, seed=seed)
     if steps is None and minutes is None:
         minutes = DEFAULT_MINUTES
     with progress_bar("Fitting") as progress:
         decoders = fit_label_decoders(
-            network,
-            SliceDataset(opened, split.train, augmentation=PAPER_AUGMENTATION),
-            steps=steps,
-            minutes=minutes,
-            seed=seed,
-            progress=progress,
+            given.network, given.train, steps=steps, minutes=minutes, seed=seed, progress=progress
         )
     path = decoders.save(model)
-    figures = judge_labels(decoders, SliceDataset(opened, split.test)) if split.test else None
+    figures = None if given.test is None else judge_labels(decoders, given.test)
+    patients = len(given.train.keys)
     if json_output:
-        print_json({"file": path, "patients": len(split.train), "judged": figures and asdict(figures)})
+        print_json({"file": path, "patients": patients, "judged": figures and asdict(figures)})
         return
-    print(f"{path}: learnt from {len(split.train)} patients")
-    if figures:
+    print(f"{path}: learnt from {patients} patients")
+    if figures and given.test:
         for panel, dice in figures.after.items():
             print(
-                f"{panel} labels on {figures.slices} slices of {len(split.test)} others: overlap with the truth "
+                f"{panel} labels on {figures.slices} slices of {len(given.test.keys)} others: overlap with the truth "
                 f"{dice:.2f} (Dice), as the model itself decodes them {figures.before[panel]:.2f}"
             )

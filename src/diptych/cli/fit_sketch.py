@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from diptych.cli.fitting import Json, Model, Seed, Steps, Stores, TrainList, gather
 
 __all__ = ["fit_sketch"]
 
@@ -13,16 +14,13 @@ DEFAULT_MINUTES = 5.0
 
 
 def fit_sketch(
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")],
-    model: Annotated[Path, typer.Option("--model", help="Folder of the model, which is not changed.")],
-    train_list: Annotated[
-        Path | None,
-        typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),
-    ] = None,
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
     minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="5")] = None,
-    steps: Annotated[int | None, typer.Option(help="Learn for so many steps instead, always with one result.")] = None,
-    seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    steps: Steps = None,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Fit the label encoder that 'diptych search --sketch' needs, and store it beside the model.
 
@@ -32,34 +30,25 @@ def fit_sketch(
     from dataclasses import asdict
 
     from diptych.cli.console import print_json, progress_bar
-    from diptych.model import load_model
-    from diptych.retrieval.fitting import divide_patients
     from diptych.retrieval.sketch_fitting import fit_label_encoder, judge_sketches
-    from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 
-    network = load_model(model)
-    opened = [SliceStore.open(store) for store in stores]
-    split = divide_patients(opened, train_list=train_list, seed=seed)
+    given = gather(stores, model, train_list=train_list, seed=seed)
     if steps is None and minutes is None:
         minutes = DEFAULT_MINUTES
     with progress_bar("Fitting") as progress:
         sketcher = fit_label_encoder(
-            network,
-            SliceDataset(opened, split.train, augmentation=PAPER_AUGMENTATION),
-            steps=steps,
-            minutes=minutes,
-            seed=seed,
-            progress=progress,
+            given.network, given.train, steps=steps, minutes=minutes, seed=seed, progress=progress
         )
     path = sketcher.save(model)
-    figures = judge_sketches(sketcher, SliceDataset(opened, split.test)) if split.test else None
+    figures = None if given.test is None else judge_sketches(sketcher, given.test)
+    patients = len(given.train.keys)
     if json_output:
-        print_json({"file": path, "patients": len(split.train), "judged": figures and asdict(figures)})
+        print_json({"file": path, "patients": patients, "judged": figures and asdict(figures)})
         return
-    print(f"{path}: learnt from {len(split.train)} patients")
-    if figures:
+    print(f"{path}: learnt from {patients} patients")
+    if figures and given.test:
         print(
-            f"on {figures.slices} slices of {len(split.test)} others: same code in {figures.agreement:.0%} of cells, "
-            f"{figures.lesion_agreement:.0%} of those with lesion; painted and decoded lesion overlap "
+            f"on {figures.slices} slices of {len(given.test.keys)} others: same code in {figures.agreement:.0%} of "
+            f"cells, {figures.lesion_agreement:.0%} of those with lesion; painted and decoded lesion overlap "
             f"{figures.lesion_dice:.2f} (Dice)"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from diptych.cli.fitting import Json, Model, Seed, Stores, TrainList
 
 if TYPE_CHECKING:
     from diptych.evaluation.retrieval_score import RetrievalScore
@@ -16,15 +17,12 @@ METRICS = ("euclidean", "angular", "hamming", "learned")
 
 
 def fit_tables(
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")],
-    model: Annotated[Path, typer.Option("--model", help="Folder of the model, which is not changed.")],
-    train_list: Annotated[
-        Path | None,
-        typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),
-    ] = None,
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
     steps: Annotated[int, typer.Option(min=0, help="Steps of learning to rank.")] = 400,
-    seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Learn distance tables that rank as label overlap does, and store them beside the model.
 
