@@ -1,4 +1,4 @@
-"""Fusion is the sum of what learned tables and overlap say, slice by slice and cell by cell."""
+"""Fusion is the mean of what learned tables and overlap say, slice by slice and cell by cell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diptych.errors import UsageError
-from diptych.retrieval.fusion import FusionSearch
+from diptych.retrieval.fusion import OVERLAP_SHARE, FusionSearch
 from diptych.search import PANELS, Query, SearchEngine
 from diptych.tables import Tables
 from tests.retrieval.test_overlap import brute_distances, toy_planes
@@ -38,7 +38,8 @@ def brute_total(archive: Archive, search: FusionSearch, query: Query) -> dict[in
         ids = np.asarray(getattr(query, panel)).reshape(-1)
         sums = entries.entries[ids, archive.ids[panel]].sum(axis=1)
         by_table = entries.distance(sums) / search.engine.spread(learned, panel)
-        total += share * (by_table + brute_distances(archive, query, panel) / search.spread(query, panel))
+        by_label = brute_distances(archive, query, panel) / search.spread(query, panel)
+        total += share * (OVERLAP_SHARE * by_label + (1 - OVERLAP_SHARE) * by_table)
     return dict(enumerate(total.tolist()))
 
 
