@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from diptych.evaluation.answers import Answers, answer_by_distance
 from diptych.evaluation.context import Context
-from diptych.evaluation.fusion import FUSION, Distances
+from diptych.evaluation.fusion import FUSED, FUSION, Distances
 from diptych.evaluation.own_answers import own_answers, own_metrics
 from diptych.evaluation.retrieval_score import best_volumes, score
 from diptych.evaluation.scored import Judge
+from diptych.retrieval.fusion import OVERLAP_SHARE
 
 
 def answer(context: Context, distances: Callable[[str, int], NDArray[np.floating]]) -> Answers:
@@ -53,11 +54,11 @@ def test_all_metrics_take_part(context: Context) -> None:
     assert own_metrics(context.trial()) == expected
 
 
-def test_fusion_gives_both_metrics_equal_say(context: Context) -> None:
+def test_fusion_gives_each_metric_its_say(context: Context) -> None:
     trial = context.trial()
-    parts = [Distances(trial, metric, "abnormal", alone=True) for metric in ("learned", "overlap")]
+    learned, overlap = (Distances(trial, metric, "abnormal", alone=True).from_slice(3) for metric in FUSED)
     fused = Distances(trial, FUSION, "abnormal", alone=True)
-    assert fused.from_slice(3) == pytest.approx(parts[0].from_slice(3) + parts[1].from_slice(3))
+    assert fused.from_slice(3) == pytest.approx((1 - OVERLAP_SHARE) * learned + OVERLAP_SHARE * overlap)
 
 
 def test_every_metric_says_what_it_keeps(context: Context) -> None:

@@ -1,6 +1,6 @@
-"""The metric `fusion`: learned tables and overlap of decoded labels with equal say; and distances to all slices.
+"""The metric `fusion` of learned tables and overlap of decoded labels; and distances to all slices.
 
-Each distance is divided by its spread over random pairs of slices, then they are added; `both` adds the two panels.
+Each distance is divided by its spread over random pairs of slices, then they are averaged; `both` adds the two panels.
 What decodes labels is averaged over neighbouring slices, as in a search.
 This is plain array arithmetic over all slices, for curves and baselines; users search by `diptych.retrieval.fusion`.
 Knows trials; nothing about archives.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.overlaps import mean_dice
-from diptych.retrieval.fusion import DECODED
+from diptych.retrieval.fusion import DECODED, OVERLAP_SHARE
 from diptych.retrieval.fusion import METRIC as FUSION
 from diptych.retrieval.learned import METRIC as LEARNED
 from diptych.retrieval.neighbours import steadied
@@ -24,7 +24,8 @@ from diptych.tables import DistanceTable
 
 __all__ = ["FUSED", "FUSION", "Distances", "panels_of"]
 
-FUSED = (LEARNED, OVERLAP)
+FUSED = {LEARNED: 1 - OVERLAP_SHARE, OVERLAP: OVERLAP_SHARE}
+"""The metrics that are fused, and how much of a say each has."""
 PAIRS = 4096
 
 
@@ -42,12 +43,12 @@ class Distances:
     def __init__(self, trial: Trial, metric: str, by: str, *, alone: bool = False) -> None:
         self.trial = trial
         self.heights = None if alone or metric not in DECODED else trial.heights
-        metrics = FUSED if metric == FUSION else (metric,)
-        self.terms = [_make(trial, one, panel) for panel in panels_of(by) for one in metrics]
+        shares = FUSED if metric == FUSION else {metric: 1.0}
+        self.terms = [(share, _make(trial, one, panel)) for panel in panels_of(by) for one, share in shares.items()]
 
     def from_slice(self, place: int) -> NDArray[np.float64]:
         """`[N]`."""
-        total = np.asarray(sum(term.from_slice(place) / term.spread for term in self.terms))
+        total = np.asarray(sum(share * term.from_slice(place) / term.spread for share, term in self.terms))
         return total if self.heights is None else steadied(total, self.heights, self.trial.slices.volume)
 
     def from_queries(self) -> NDArray[np.float64]:

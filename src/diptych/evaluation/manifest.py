@@ -1,7 +1,7 @@
 """The manifest of an evaluation: everything its figures follow from. Same manifest, same figures.
 
-    REPORT/manifest.json    model fingerprint and its learned tables, hash of each patient's data, who asks and who may
-                            be found, seed, versions of the programs that matter
+    REPORT/manifest.json    model fingerprint and what lies beside the model, hash of each patient's data, who asks and
+                            who may be found, seed, versions of the programs that matter
 
 A finished part is kept under `part_key`, the hash of the manifest with the part's own name and settings.
 Knows what identifies things; nothing about figures.
@@ -13,10 +13,12 @@ import json
 import platform
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part
+from diptych.retrieval.label_decoders import LABEL_DECODERS
 from diptych.retrieval.learned import FILE as LEARNED_TABLES
 from diptych.slices.store import file_hash
 
@@ -27,12 +29,12 @@ PROGRAMS = ("diptych", "torch", "numpy", "scipy", "numba")
 
 def make_manifest(context: Context) -> dict[str, Any]:
     """All that the figures follow from, as plain values."""
-    learned = context.model / LEARNED_TABLES
     return {
         "model": {
             "fingerprint": context.fingerprint,
             "config": context.network.config.to_dict(),
-            "learned_tables": file_hash(learned) if learned.exists() else None,
+            "learned_tables": _hash_of(context.model / LEARNED_TABLES),
+            "label_decoders": _hash_of(context.model / LABEL_DECODERS.file),
         },
         "archive": None if context.archive is None else context.archive.catalogue.version,
         "data": _data_hashes(context),
@@ -47,6 +49,10 @@ def part_key(manifest: dict[str, Any], part: Part) -> str:
     """Under what a part's result is kept: another model, other data, another setting give another key."""
     content = {"manifest": manifest, "part": part.name, "settings": dict(part.settings)}
     return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _hash_of(file: Path) -> str | None:
+    return file_hash(file) if file.exists() else None
 
 
 def _data_hashes(context: Context) -> dict[str, str]:

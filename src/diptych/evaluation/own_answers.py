@@ -29,7 +29,7 @@ ABOUT = {
     "hamming": "D_H between optimised binary codes",
     "learned": "tables that rank as label overlap does",
     OVERLAP: "overlap of the labels that codes decode to, neighbouring slices included",
-    FUSION: "learned and overlap, equal say, neighbouring slices included",
+    FUSION: "overlap with some of learned, neighbouring slices included",
 }
 
 

@@ -138,5 +138,5 @@ PART = Part(
     "Archive size",
     "Does retrieval gain from a larger archive as the oracle does?",
     run,
-    settings={"version": 1, "first": FIRST, "repeats": REPEATS},
+    settings={"version": 2, "first": FIRST, "repeats": REPEATS},
 )
