@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from diptych.cli.app import app
 from diptych.config import ModelConfig
-from diptych.errors import ModelError, StoreError
+from diptych.errors import ModelError, StoreError, UsageError
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_decoder import GRID, LabelDecoder, label_shares
 from diptych.retrieval import Archive, label_fitting
@@ -85,6 +85,11 @@ def test_decoders_learn_what_codes_stand_for(store: SliceStore, seeing: FeatureD
 def test_fitting_by_steps_always_gives_the_same(store: SliceStore, seeing: FeatureDecomposingNetwork) -> None:
     dataset = SliceDataset(store, augmentation=PAPER_AUGMENTATION)
     assert len({fit_label_decoders(seeing, dataset, steps=2, seed=5).version for _ in range(2)}) == 1
+
+
+def test_a_length_of_nothing_is_refused(store: SliceStore, seeing: FeatureDecomposingNetwork) -> None:
+    with pytest.raises(UsageError, match="length of fitting 0: must be above 0"):
+        fit_label_decoders(seeing, SliceDataset(store), steps=0)
 
 
 def test_slices_of_another_geometry_are_refused(tmp_path: Path, seeing: FeatureDecomposingNetwork) -> None:

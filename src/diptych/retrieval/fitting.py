@@ -49,7 +49,7 @@ class FittingLength:
         if (steps is None) == (minutes is None):
             raise UsageError("length of fitting: give either steps or minutes")
         if not (steps or minutes or 0) > 0:
-            raise UsageError(f"length of fitting {steps or minutes}: must be above 0")
+            raise UsageError(f"length of fitting {minutes if steps is None else steps}: must be above 0")
         self.steps, self.seconds = steps, None if minutes is None else 60 * minutes
         self.taken, self.started = 0, time.monotonic()
 
