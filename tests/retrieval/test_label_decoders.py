@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from diptych.errors import ModelError, StoreError, UsageError
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_decoder import GRID, LabelDecoder, label_shares
 from diptych.retrieval import Archive, label_fitting
+from diptych.retrieval.decoded_planes import PlaneDecoder
 from diptych.retrieval.label_decoders import LABEL_DECODERS, LabelDecoders
 from diptych.retrieval.label_fitting import fit_label_decoders, judge_labels, label_loss
 from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceGeometry, SliceStore
@@ -145,6 +147,18 @@ def test_an_archive_compares_by_the_decoders_beside_its_model(
     assert planes() != first, "maps of other decoders were taken from the cache"
     (tmp_path / "model" / LABEL_DECODERS.file).unlink()
     assert planes() == by_network
+
+
+def test_a_model_without_an_anatomy_head_gets_anatomy_to_compare(tmp_path: Path) -> None:
+    headless = tiny_network(config=replace(CONFIG, anatomy_classes=0))
+    volumes = [make_volume(f"P{number}", seed=number) for number in range(2)]
+    store = make_store(tmp_path / "s", volumes, SliceGeometry(size=CONFIG.image_size, field=CONFIG.field_mm))
+    fitted = fit_label_decoders(headless, SliceDataset(store), steps=1)
+    figures = judge_labels(fitted, SliceDataset(store))
+    assert figures is not None
+    assert (set(figures.before), set(figures.after)) == ({"abnormal"}, {"normal", "abnormal"})
+    assert PlaneDecoder(headless).panels == ("abnormal",)
+    assert PlaneDecoder(headless, fitted).panels == ("normal", "abnormal")
 
 
 def test_the_command_says_how_much_is_gained(tmp_path: Path) -> None:

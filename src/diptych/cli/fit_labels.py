@@ -48,7 +48,6 @@ def fit_labels(
     print(f"{path}: learnt from {patients} patients")
     if figures and given.test:
         for panel, dice in figures.after.items():
-            print(
-                f"{panel} labels on {figures.slices} slices of {len(given.test.keys)} others: overlap with the truth "
-                f"{dice:.2f} (Dice), as the model itself decodes them {figures.before[panel]:.2f}"
-            )
+            own = f", as the model itself decodes them {figures.before[panel]:.2f}" if panel in figures.before else ""
+            others = f"{figures.slices} slices of {len(given.test.keys)} others"
+            print(f"{panel} labels on {others}: overlap with the truth {dice:.2f} (Dice){own}")

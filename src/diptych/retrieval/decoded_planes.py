@@ -46,7 +46,8 @@ class PlaneDecoder:
     @property
     def panels(self) -> tuple[str, ...]:
         """Panels whose ids decode to labels."""
-        return ("abnormal",) if self.network.anatomy_head is None else ("normal", "abnormal")
+        fitted = self.labels is not None and "normal" in self.labels.decoders
+        return ("normal", "abnormal") if fitted or self.network.anatomy_head is not None else ("abnormal",)
 
     @property
     def version(self) -> str:

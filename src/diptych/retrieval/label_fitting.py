@@ -46,7 +46,7 @@ class LabelFigures:
 
     slices: int
     before: Mapping[str, float]
-    """As the network itself decodes them."""
+    """As the network itself decodes them, which without an anatomy head it does for lesions alone."""
     after: Mapping[str, float]
     """As the label decoders do."""
 
@@ -118,17 +118,21 @@ def judge_labels(fitted: LabelDecoders, dataset: SliceDataset) -> LabelFigures |
         for panel, total in totals.items():
             truth = _truth(panel, batch)[:, 1:].cpu().numpy()
             for way, decoder in enumerate(ways):
+                if panel not in decoder.panels:
+                    continue
                 maps = decoder.probabilities(panel, getattr(ids, panel).cpu().numpy())
                 total[way] += [part.sum(axis=(0, 2, 3)) for part in (np.minimum(maps, truth), maps, truth)]
-    dice = {panel: _mean_dice(total) for panel, total in totals.items()}
-    before, after = ({panel: float(values[way]) for panel, values in dice.items()} for way in range(2))
+    before, after = (
+        {panel: _mean_dice(total[way]) for panel, total in totals.items() if panel in decoder.panels}
+        for way, decoder in enumerate(ways)
+    )
     return LabelFigures(len(judged), before, after)
 
 
-def _mean_dice(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Soft Dice, mean over the labels that occur, from `[ways, 3, C]`: what is shared, found and true."""
-    shared, found, true = totals[:, :, totals[0, 2] > 0].swapaxes(0, 1)
-    return np.asarray((2 * shared / (found + true)).mean(axis=1))
+def _mean_dice(totals: NDArray[np.float64]) -> float:
+    """Soft Dice, mean over the labels that occur, from `[3, C]`: what is shared, found and true."""
+    shared, found, true = totals[:, totals[2] > 0]
+    return float((2 * shared / (found + true)).mean())
 
 
 def _pool(dataset: SliceDataset) -> tuple[tuple[str, ...], NDArray[np.int64]]:
