@@ -3,8 +3,8 @@
     python benchmarks/contrast_reference.py PATIENTS --keys train.txt --write
     python benchmarks/contrast_reference.py PATIENTS --keys test.txt
 
-Needs real patients, so its result is kept in the package (`retrieval/contrast.json`): means over patients, nobody's own
-data.
+Needs real patients, so its result is kept in the package (`retrieval/channel_check.json`): means over patients,
+nobody's own data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-import diptych.retrieval.contrast as contrast
+import diptych.retrieval.channel_check as contrast
 from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient
 
 
@@ -48,7 +48,7 @@ def write_reference(patients: list[PatientFiles]) -> None:
         "mean": np.round(fitted.mean, 4).tolist(),
         "precision": np.round(fitted.precision, 3).tolist(),
     }
-    target = Path(contrast.__file__).with_name("contrast.json")
+    target = Path(contrast.__file__).with_name("channel_check.json")
     target.write_text(json.dumps(values) + "\n", encoding="utf-8")
     print(f"{target.name}: {len(described)} patients")
 

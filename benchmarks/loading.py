@@ -22,7 +22,7 @@ import torch
 
 from diptych.config import get_preset
 from diptych.slices import ROBUST_AUGMENTATION, MatchedSampler, SliceDataset, SliceStore, load_batches
-from diptych.slices.prepare import prepare
+from diptych.slices.preparation import prepare
 from diptych.training.distributed import Workers
 from diptych.training.step import Learner
 from diptych.volumes import write_nifti

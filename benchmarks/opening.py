@@ -30,14 +30,14 @@ import time
 start = time.perf_counter()
 import sys
 import numpy as np
-from diptych.archive import Archive
+from diptych.archive import ArchiveStore
 from diptych.retrieval.catalogue import open_catalogue
 from diptych.search import Query, SearchEngine
 from diptych.tables import Tables, panel_tables
 imported = time.perf_counter()
 path, codebooks = sys.argv[1], np.load(sys.argv[2])
 tables = Tables(*(panel_tables(codebooks[panel], cells=64) for panel in ("normal", "abnormal")))
-catalogue = open_catalogue(Archive.open(path), tables)
+catalogue = open_catalogue(ArchiveStore.open(path), tables)
 opened = time.perf_counter()
 ids = catalogue.index.codes["normal"].ids(np.array([77]))[0].reshape(catalogue.index.grid)
 found = SearchEngine(catalogue.index, tables).search(Query(normal=ids))

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from opening import report_opening
 
-from diptych.hashing.report import calc_euclidean_distance
+from diptych.hashing.hash_report import calc_euclidean_distance
 from diptych.search import Filter, Query, SearchEngine, SearchIndex
 from diptych.search.synthetic import SyntheticArchive, synthetic_archive
-from diptych.tables import Tables, panel_tables
+from diptych.search.tables import Tables, panel_tables
 
 SIZES = {"100k": 100_000, "1m": 1_000_000, "4m": 4_000_000}
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from diptych.drawing.sheet import choose_slices, draw_contact_sheet
 from diptych.errors import UsageError
-from diptych.figures import choose_slices, draw_contact_sheet
 from diptych.phantom import Phantom, PhantomConfig, make_phantom, write_phantom
 from diptych.volumes import CHANNELS, Volume
 from tests.conftest import Run
@@ -43,7 +43,7 @@ def test_rows_run_from_anterior_and_columns_from_the_right() -> None:
 
 def test_side_markers_follow_the_affine(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr("diptych.figures.write_text", lambda image, at, text, *rest: written.append(text))
+    monkeypatch.setattr("diptych.drawing.sheet.write_text", lambda image, at, text, *rest: written.append(text))
     volume = block()
     draw_contact_sheet([volume], slices=1)
     draw_contact_sheet([replace(volume, affine=np.diag([1.0, -1.0, 1.0, 1.0]))], slices=1)
@@ -66,7 +66,7 @@ def test_labels_are_tinted() -> None:
 
 def test_the_notice_stands_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr("diptych.figures.write_text", lambda image, at, text, *rest: written.append(text))
+    monkeypatch.setattr("diptych.drawing.sheet.write_text", lambda image, at, text, *rest: written.append(text))
     draw_contact_sheet([block(), block()], slices=1)
     assert sum("not a medical device" in text for text in written) == 1
 

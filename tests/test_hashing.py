@@ -22,7 +22,7 @@ from diptych.hashing import (
     select_bits,
     time_distances,
 )
-from diptych.tables import hamming_table
+from diptych.search.tables import hamming_table
 
 Codebook = NDArray[np.float64]
 

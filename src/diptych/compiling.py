@@ -12,8 +12,6 @@ import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_inline", "prefetch"]
-
 Function = TypeVar("Function", bound=Callable[..., object])
 
 

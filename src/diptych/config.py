@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from diptych.errors import ModelError, UsageError
 
-__all__ = ["PRESETS", "LossConfig", "ModelConfig", "Preset", "TrainingConfig", "get_preset"]
-
 
 @dataclass(frozen=True)
 class ModelConfig:

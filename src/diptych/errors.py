@@ -24,26 +24,6 @@ and the way out.
 
 from __future__ import annotations
 
-__all__ = [
-    "ArchiveError",
-    "ArchiveLockedError",
-    "ArchiveMismatchError",
-    "DiptychError",
-    "GeometryError",
-    "InputError",
-    "LabelError",
-    "LayoutError",
-    "MissingChannelError",
-    "MissingExtraError",
-    "ModelError",
-    "PartialFailure",
-    "StoreError",
-    "TooLargeError",
-    "TrainingError",
-    "UsageError",
-    "VolumeError",
-]
-
 
 class DiptychError(Exception):
     """Base of all errors that carry a message meant for the user."""

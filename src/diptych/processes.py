@@ -16,8 +16,6 @@ from typing import TypeVar
 
 from diptych.errors import DiptychError, InputError
 
-__all__ = ["cores", "only_writer", "run_all"]
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Progress", "silent"]
-
 
 class Progress(Protocol):
     """Called after each finished piece of work: `done` of `total`, with a short note such as a patient key."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.annotation import anatomy, registration
-from diptych.annotation.anatomy import annotate_anatomy, label_anatomy
+from diptych.annotation import anatomy_labels as anatomy
+from diptych.annotation import registration
+from diptych.annotation.anatomy_labels import annotate_anatomy, label_anatomy
 from diptych.annotation.quality import Quality
 from diptych.annotation.registration import Effort
 from diptych.errors import DiptychError, MissingExtraError, VolumeError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.annotation.elsewhere import import_labels
-from diptych.annotation.mapping import read_mapping
+from diptych.annotation.imported_labels import import_labels
+from diptych.annotation.label_mapping import read_mapping
 from diptych.phantom import Phantom
 from diptych.volumes import find_patients, read_patient, write_nifti
 from tests.annotation.conftest import write_case

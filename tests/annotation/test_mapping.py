@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.annotation.mapping import FREESURFER, read_mapping
+from diptych.annotation.label_mapping import FREESURFER, read_mapping
 from diptych.errors import LabelError
 
 

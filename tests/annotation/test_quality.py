@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from diptych.annotation.quality import Quality, judge
-from diptych.annotation.registration import Registered
-from diptych.annotation.template import Placed
+from diptych.annotation.registration import Placed, Registered
 
 VOXEL_ML = 1.0
 SIZES = {1: 500, 2: 490, 3: 60, 4: 62, 5: 9, 6: 8}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.annotation.review.export import export_review
-from diptych.annotation.review.take_back import import_review
-from diptych.annotation.review.uncertain import list_patients
+from diptych.annotation.review.review_export import export_review
+from diptych.annotation.review.review_import import import_review
+from diptych.annotation.review.review_list import list_patients
 from diptych.errors import InputError, UsageError
 from diptych.volumes import write_nifti
 from diptych.volumes.nifti import read_nifti

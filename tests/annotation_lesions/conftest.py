@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diptych.annotation.lesions import LesionOptions, presets, train_lesions
-from diptych.runs.length import Length
+from diptych.annotation.lesions import LesionOptions, train_lesions
+from diptych.annotation.lesions import lesion_network as presets
+from diptych.runs.run_length import Length
 from tests.annotation_lesions.making import TINY, tiny_preset, write_cases
 
 __all__ = ["finished", "patients", "tiny_preset"]

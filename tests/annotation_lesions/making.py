@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.annotation.lesions import presets
-from diptych.annotation.lesions.presets import LesionPreset
+from diptych.annotation.lesions import lesion_network as presets
+from diptych.annotation.lesions.lesion_network import LesionPreset
 from diptych.volumes import write_nifti
 
 SHAPE = (16, 18, 14)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from diptych.annotation.lesions.cases import Case, prepare_cases
 from diptych.annotation.lesions.crops import CropSampler
+from diptych.annotation.lesions.lesion_cases import Case, prepare_cases
 from diptych.volumes import find_patients
 from tests.annotation_lesions.making import TINY
 

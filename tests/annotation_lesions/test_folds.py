@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diptych.annotation.lesions.folds import deal_folds
+from diptych.annotation.lesions.lesion_cases import deal_folds
 from diptych.errors import UsageError
 from diptych.volumes import subject_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diptych.annotation.lesions.overlap import dice_by_region, disagreement, mean_dice
+from diptych.annotation.lesions.prediction import dice_by_region, disagreement, mean_dice
 
 ONE = np.array([0, 1, 3, 2], dtype=np.uint8)
 OTHER = np.array([0, 3, 3, 2], dtype=np.uint8)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from diptych.annotation.lesions import predict_lesions
-from diptych.annotation.lesions.export import CONFIG, load_ensemble
+from diptych.annotation.lesions.ensemble_folder import CONFIG, load_ensemble
 from diptych.annotation.lesions.grid import brain_box, working_image
-from diptych.annotation.lesions.network import mean_probabilities, probabilities
-from diptych.annotation.lesions.predict import predict_volume
+from diptych.annotation.lesions.lesion_network import mean_probabilities, probabilities
+from diptych.annotation.lesions.prediction import predict_volume
 from diptych.errors import ModelError
 from diptych.volumes import find_patients, read_patient
 from diptych.volumes.nifti import read_nifti

@@ -13,10 +13,10 @@ import pytest
 from safetensors.torch import load_file
 
 from diptych.annotation.lesions import LesionOptions, train_lesions
-from diptych.annotation.lesions.fold import FoldTrainer
-from diptych.annotation.lesions.presets import LesionPreset
+from diptych.annotation.lesions.fold_training import FoldTrainer
+from diptych.annotation.lesions.lesion_network import LesionPreset
 from diptych.errors import InputError, UsageError
-from diptych.runs.length import Length
+from diptych.runs.run_length import Length
 from tests.annotation_lesions.making import SHAPE, write_case, write_cases
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter
+from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.records import ArchiveCodes
 from diptych.errors import ArchiveError
 from tests.archive.samples import MODEL, make_archive, make_record
@@ -32,7 +32,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check_answers(path: Path) -> str:
     """Read everything: raises AssertionError on any wrong answer, else tells how the damage showed."""
     try:
-        codes = Archive.open(path).codes()
+        codes = ArchiveStore.open(path).codes()
     except ArchiveError:
         return "refused"
     check_codes(codes)
@@ -130,17 +130,17 @@ def test_a_lost_write_ahead_log_is_noticed(tmp_path: Path) -> None:
     with ArchiveWriter.open(live) as writer:
         writer.add(make_record(3))
         shutil.copytree(live, tmp_path / "copy", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
-    problems = Archive.open(tmp_path / "copy").listing().problems
+    problems = ArchiveStore.open(tmp_path / "copy").listing().problems
     assert "change 3 was acknowledged, the newest one found is 2" in problems[0]
 
 
 def test_a_damaged_row_is_named_and_the_others_are_read(pristine: Path, tmp_path: Path) -> None:
     path = spoil_row(pristine, tmp_path / "A", "P-002")
-    codes = Archive.open(path).codes()
+    codes = ArchiveStore.open(path).codes()
     assert [info.volume_key for info in codes.volumes] == ["P-000", "P-001", "P-003", "P-004", "P-005"]
     assert len(codes.problems) == 1
     assert "'P-002'" in codes.problems[0]
-    assert codes.version != Archive.open(pristine).version
+    assert codes.version != ArchiveStore.open(pristine).version
 
 
 def test_adding_a_damaged_volume_again_mends_it(pristine: Path, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_adding_a_damaged_volume_again_mends_it(pristine: Path, tmp_path: Path) 
     with ArchiveWriter.open(path) as writer:
         assert writer.add(make_record(2, slices=30)) == "replaced"
     assert check_answers(path) == "harmless"
-    assert Archive.open(path).version == Archive.open(pristine).version
+    assert ArchiveStore.open(path).version == ArchiveStore.open(pristine).version
 
 
 def test_repair_drops_damaged_rows_and_names_them(pristine: Path, tmp_path: Path) -> None:
@@ -164,19 +164,19 @@ def test_repair_drops_damaged_rows_and_names_them(pristine: Path, tmp_path: Path
 def test_one_damaged_volume_asked_for_by_name_is_an_error(pristine: Path, tmp_path: Path) -> None:
     path = spoil_row(pristine, tmp_path / "A", "P-002")
     with pytest.raises(ArchiveError, match=r"'P-002'.*index this volume again"):
-        Archive.open(path).record("P-002")
+        ArchiveStore.open(path).record("P-002")
 
 
 def test_a_hidden_row_is_noticed(pristine: Path, tmp_path: Path) -> None:
     shutil.copytree(pristine, tmp_path / "A")
     execute(tmp_path / "A", "DELETE FROM volumes WHERE volume_key = 'P-003'")
-    assert "5 volumes are readable, 6 were stored" in Archive.open(tmp_path / "A").listing().problems[0]
+    assert "5 volumes are readable, 6 were stored" in ArchiveStore.open(tmp_path / "A").listing().problems[0]
 
 
 def test_changed_metadata_is_noticed(pristine: Path, tmp_path: Path) -> None:
     shutil.copytree(pristine, tmp_path / "A")
     execute(tmp_path / "A", "UPDATE volumes SET age = 41.5 WHERE volume_key = 'P-003'")
-    assert "metadata does not match its checksum" in Archive.open(tmp_path / "A").listing().problems[0]
+    assert "metadata does not match its checksum" in ArchiveStore.open(tmp_path / "A").listing().problems[0]
 
 
 def spoil_row(pristine: Path, path: Path, volume_key: str) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter, schema
+from diptych.archive import ArchiveStore, ArchiveWriter, schema
 from diptych.errors import ArchiveError
 from tests.archive.samples import MODEL, make_archive, make_record
 from tests.conftest import ROOT
@@ -53,7 +53,7 @@ def change_on_failing_disk(
 
 
 def check_old_or_new(path: Path, *, stored: bool) -> None:
-    codes = Archive.open(path).codes()
+    codes = ArchiveStore.open(path).codes()
     assert codes.problems == ()
     ids = codes.normal_ids[codes.volume == 1]
     old, new = make_record(1).normal_ids.reshape(-1, 15), make_record(1, seed=5, slices=60).normal_ids.reshape(-1, 15)
@@ -114,7 +114,7 @@ def test_a_full_disk_keeps_what_was_stored_and_reading_goes_on(small_disk: Path)
             fill(writer)
         assert len(stored) > 5
         assert [info.volume_key for info in writer.codes().volumes] == stored
-    codes = Archive.open(small_disk / "A").codes()
+    codes = ArchiveStore.open(small_disk / "A").codes()
     assert [info.volume_key for info in codes.volumes] == stored
     assert codes.problems == ()
 
@@ -124,7 +124,7 @@ def test_a_disk_with_no_byte_left_can_still_be_read(small_disk: Path) -> None:
     make_archive(small_disk / "A")
     with pytest.raises(OSError, match="No space"):
         (small_disk / "filler").write_bytes(bytes(1 << 20))
-    assert len(Archive.open(small_disk / "A").codes().volumes) == 5
+    assert len(ArchiveStore.open(small_disk / "A").codes().volumes) == 5
 
 
 def test_a_full_database_is_a_clear_error(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_read_only_medium_is_read_and_refuses_changes(tmp_path: Path) -> None:
     if not mounted or subprocess.run(["mount", "-o", "remount,ro,bind", str(path)], check=False).returncode != 0:
         pytest.skip("this machine does not let root mount a folder read-only")
     try:
-        assert len(Archive.open(path).codes().volumes) == 5
+        assert len(ArchiveStore.open(path).codes().volumes) == 5
         with pytest.raises(ArchiveError, match="Read-only file system"):
             ArchiveWriter.open(path)
     finally:
@@ -157,7 +157,7 @@ def test_a_folder_one_may_not_write_is_read_and_refuses_changes(tmp_path: Path) 
         file.chmod(0o400)
     path.chmod(0o500)
     try:
-        assert len(Archive.open(path).codes().volumes) == 5
+        assert len(ArchiveStore.open(path).codes().volumes) == 5
         with pytest.raises(ArchiveError, match="Permission denied"):
             ArchiveWriter.open(path)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter, ModelIdentity
+from diptych.archive import ArchiveStore, ArchiveWriter, ModelIdentity
 from diptych.archive.exchange import export_archive, import_archive, read_export_model
 from diptych.errors import ArchiveMismatchError, InputError, MissingExtraError, UsageError
 from tests.archive.samples import MODEL, make_archive, make_record
@@ -21,7 +21,7 @@ NAMES = ("export.jsonl", "export.parquet")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_export_and_import_give_the_same_archive(tmp_path: Path, name: str) -> None:
-    original = Archive.open(make_archive(tmp_path / "A"))
+    original = ArchiveStore.open(make_archive(tmp_path / "A"))
     export_archive(original, tmp_path / name)
     with ArchiveWriter.open(tmp_path / "B", model=read_export_model(tmp_path / name)) as writer:
         report = import_archive(writer, tmp_path / name)
@@ -45,7 +45,7 @@ def test_unknown_values_survive(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_is_private_and_the_same_every_time(tmp_path: Path, name: str) -> None:
-    archive = Archive.open(make_archive(tmp_path / "A"))
+    archive = ArchiveStore.open(make_archive(tmp_path / "A"))
     export_archive(archive, tmp_path / name)
     first = (tmp_path / name).read_bytes()
     export_archive(archive, tmp_path / name)
@@ -55,7 +55,7 @@ def test_an_export_is_private_and_the_same_every_time(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_flipped_byte_is_reported_or_harmless(tmp_path: Path, name: str) -> None:
-    original = Archive.open(make_archive(tmp_path / "A", volumes=3))
+    original = ArchiveStore.open(make_archive(tmp_path / "A", volumes=3))
     export_archive(original, tmp_path / name)
     content = (tmp_path / name).read_bytes()
     rng = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def test_any_flipped_byte_is_reported_or_harmless(tmp_path: Path, name: str) -> 
 
 
 def test_a_cut_export_is_reported(tmp_path: Path) -> None:
-    export_archive(Archive.open(make_archive(tmp_path / "A")), tmp_path / "x.jsonl")
+    export_archive(ArchiveStore.open(make_archive(tmp_path / "A")), tmp_path / "x.jsonl")
     lines = (tmp_path / "x.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "x.jsonl").write_text("".join(lines[:3]))
     with ArchiveWriter.open(tmp_path / "B", model=MODEL) as writer:
@@ -83,7 +83,7 @@ def test_a_cut_export_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_export_of_another_model_is_refused(tmp_path: Path) -> None:
-    export_archive(Archive.open(make_archive(tmp_path / "A")), tmp_path / "x.jsonl")
+    export_archive(ArchiveStore.open(make_archive(tmp_path / "A")), tmp_path / "x.jsonl")
     other = ModelIdentity("b" * 64, MODEL.grid, 300, 40)
     with ArchiveWriter.open(tmp_path / "B", model=other) as writer, pytest.raises(ArchiveMismatchError):
         import_archive(writer, tmp_path / "x.jsonl")
@@ -100,7 +100,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_another_ending_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.jsonl or \.parquet"):
-        export_archive(Archive.open(make_archive(tmp_path / "A")), tmp_path / "x.csv")
+        export_archive(ArchiveStore.open(make_archive(tmp_path / "A")), tmp_path / "x.csv")
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

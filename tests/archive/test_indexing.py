@@ -11,7 +11,7 @@ import nibabel
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter
+from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.copies import patient_files
 from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.archive.indexing import IndexOptions, IndexReport, find_sources, index_patients
@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_patients_are_stored_with_their_geometry_and_lesion_area(source: Path, tmp_path: Path) -> None:
     report = run_index(source, tmp_path / "A")
-    record = Archive.open(tmp_path / "A").record("BraTS-GLI-00002-000")
+    record = ArchiveStore.open(tmp_path / "A").record("BraTS-GLI-00002-000")
     labels = np.asarray(nibabel.load(next(source.glob("*2-000/*seg*"))).dataobj)
     voxels = np.count_nonzero(labels, axis=(0, 1))[record.z_index]
     assert report.added == [f"BraTS-GLI-0000{n}-000" for n in range(3)]
@@ -55,8 +55,8 @@ def test_patients_are_stored_with_their_geometry_and_lesion_area(source: Path, t
 def test_without_labels_the_area_is_unknown_or_predicted(source: Path, tmp_path: Path) -> None:
     run_index(source, tmp_path / "A")
     run_index(source, tmp_path / "B", IndexOptions(predict_lesions=True))
-    unknown = Archive.open(tmp_path / "A").record("BraTS-GLI-00001-000")
-    predicted = Archive.open(tmp_path / "B").record("BraTS-GLI-00001-000")
+    unknown = ArchiveStore.open(tmp_path / "A").record("BraTS-GLI-00001-000")
+    predicted = ArchiveStore.open(tmp_path / "B").record("BraTS-GLI-00001-000")
     assert np.isnan(unknown.lesion_area).all()
     assert unknown.info.lesion_source == "unknown"
     assert np.isfinite(predicted.lesion_area).all()
@@ -65,10 +65,10 @@ def test_without_labels_the_area_is_unknown_or_predicted(source: Path, tmp_path:
 
 def test_indexing_again_changes_nothing_and_encodes_nothing(source: Path, tmp_path: Path) -> None:
     run_index(source, tmp_path / "A")
-    before = Archive.open(tmp_path / "A").version
+    before = ArchiveStore.open(tmp_path / "A").version
     report = run_index(source, tmp_path / "A")
     assert (len(report.unchanged), report.slices) == (3, 0)
-    assert Archive.open(tmp_path / "A").version == before
+    assert ArchiveStore.open(tmp_path / "A").version == before
 
 
 def test_changed_images_replace_the_volume_and_its_copies(source: Path, tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ def test_a_lost_copy_is_written_again(source: Path, tmp_path: Path) -> None:
     run_index(source, tmp_path / "A")
     lost = next((tmp_path / "A" / "volumes").glob("*/t1.nii.gz"))
     lost.unlink()
-    assert "is gone" in verify_archive(Archive.open(tmp_path / "A")).problems[0]
+    assert "is gone" in verify_archive(ArchiveStore.open(tmp_path / "A")).problems[0]
     run_index(source, tmp_path / "A")
-    assert verify_archive(Archive.open(tmp_path / "A")).problems == ()
+    assert verify_archive(ArchiveStore.open(tmp_path / "A")).problems == ()
 
 
 def test_a_bad_patient_is_reported_and_the_others_are_indexed(source: Path, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_nothing_of_a_header_or_file_name_comes_along(tmp_path: Path) -> None:
 
 def test_copies_hold_the_same_voxels_in_the_same_place(source: Path, tmp_path: Path) -> None:
     run_index(source, tmp_path / "A")
-    info = Archive.open(tmp_path / "A").listing().volumes[0]
+    info = ArchiveStore.open(tmp_path / "A").listing().volumes[0]
     copied = read_patient(patient_files(tmp_path / "A", info))
     original = read_patient(find_sources([source])[0])
     np.testing.assert_array_equal(copied.array, original.array)
@@ -138,10 +138,10 @@ def test_copies_are_private(source: Path, tmp_path: Path) -> None:
 
 def test_references_name_the_original_files(source: Path, tmp_path: Path) -> None:
     run_index(source, tmp_path / "A", IndexOptions(pixels="reference"))
-    info = Archive.open(tmp_path / "A").listing().volumes[0]
+    info = ArchiveStore.open(tmp_path / "A").listing().volumes[0]
     assert {Path(file.path).parent for file in info.files} == {source / info.volume_key}
     assert not (tmp_path / "A" / "volumes").exists()
-    assert verify_archive(Archive.open(tmp_path / "A"), encoder=FakeEncoder()).encoded_again == 3
+    assert verify_archive(ArchiveStore.open(tmp_path / "A"), encoder=FakeEncoder()).encoded_again == 3
 
 
 def test_verify_finds_ids_that_the_model_would_not_give(source: Path, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_verify_finds_ids_that_the_model_would_not_give(source: Path, tmp_path: 
         ids = record.normal_ids.copy()
         ids[2, 0, 3] = (int(ids[2, 0, 3]) + 1) % 300
         writer.add(replace(record, normal_ids=ids))
-    problems = verify_archive(Archive.open(tmp_path / "A"), encoder=FakeEncoder()).problems
+    problems = verify_archive(ArchiveStore.open(tmp_path / "A"), encoder=FakeEncoder()).problems
     assert len(problems) == 1
     assert "BraTS-GLI-00001-000: 1 of" in problems[0]
 
@@ -161,7 +161,7 @@ def test_verify_with_another_model_is_refused(source: Path, tmp_path: Path) -> N
     other = FakeEncoder()
     other.identity = replace(other.identity, fingerprint="0" * 64)
     with pytest.raises(ArchiveMismatchError):
-        verify_archive(Archive.open(tmp_path / "A"), encoder=other)
+        verify_archive(ArchiveStore.open(tmp_path / "A"), encoder=other)
 
 
 def test_a_table_adds_metadata_and_shifts_dates(source: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_table_adds_metadata_and_shifts_dates(source: Path, tmp_path: Path) ->
         "key,sex,age,study_date,tags\nBraTS-GLI-00001,F,61.5,2010-03-04,a;b\nBraTS-GLI-00002-000,,,2010-03-04,\n"
     )
     run_index(source, tmp_path / "A", IndexOptions(metadata=table, tags=("c",), source="here"))
-    _, one, two = Archive.open(tmp_path / "A").listing().volumes
+    _, one, two = ArchiveStore.open(tmp_path / "A").listing().volumes
     assert (one.sex, one.age, one.tags, one.source) == ("F", 61.5, ("a", "b", "c"), "here")
     assert (two.sex, two.age, two.tags) == (None, None, ("c",))
     assert one.study_date not in (None, "2010-03-04")
@@ -239,5 +239,5 @@ def test_real_patients_are_indexed_verified_and_found_again(brats: Path, tmp_pat
     volume = read_patient(patients[0])
     for size in (1, 64):
         again = encode_volume(volume, VolumeInfo("A", "A"), encoder, batch_size=size)
-        stored = Archive.open(tmp_path / "A").record(patients[0].patient_key)
+        stored = ArchiveStore.open(tmp_path / "A").record(patients[0].patient_key)
         np.testing.assert_array_equal(again.normal_ids, stored.normal_ids)

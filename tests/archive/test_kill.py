@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter
+from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.integrity import verify_archive
 from diptych.errors import ArchiveError
 from tests.archive.patients import FakeEncoder, write_patient
@@ -58,13 +58,13 @@ def check_kills(patients: Path, archive: Path, kills: int) -> None:
 
 def check_archive(archive: Path, acknowledged: set[str]) -> None:
     try:
-        codes = Archive.open(archive).codes()
+        codes = ArchiveStore.open(archive).codes()
     except ArchiveError:
         assert not acknowledged  # killed while it was being made
         return
     assert codes.problems == ()
     assert acknowledged <= {info.volume_key for info in codes.volumes}
-    assert verify_archive(Archive.open(archive), encoder=FakeEncoder(), sample=2).problems == ()
+    assert verify_archive(ArchiveStore.open(archive), encoder=FakeEncoder(), sample=2).problems == ()
     with closing(sqlite3.connect(archive / "archive.sqlite")) as database:
         rows, keys = database.execute("SELECT count(*), count(DISTINCT volume_key) FROM volumes").fetchone()
     assert rows == keys == len(codes.volumes)

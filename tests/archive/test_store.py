@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import Archive, ArchiveWriter, VolumeRecord, schema
+from diptych.archive import ArchiveStore, ArchiveWriter, VolumeRecord, schema
 from diptych.errors import ArchiveError, ArchiveLockedError, ArchiveMismatchError
 from tests.archive.samples import MODEL, make_archive, make_record
 
@@ -25,7 +25,7 @@ def equal(a: VolumeRecord, b: VolumeRecord) -> bool:
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    archive = Archive.open(make_archive(tmp_path / "A"))
+    archive = ArchiveStore.open(make_archive(tmp_path / "A"))
     assert equal(archive.record("P-003"), make_record(3))
 
 
@@ -42,7 +42,7 @@ def test_codes_join_the_records_in_the_order_of_their_keys(tmp_path: Path) -> No
 
 
 def test_an_empty_archive_has_empty_codes(tmp_path: Path) -> None:
-    codes = Archive.open(make_archive(tmp_path / "A", volumes=0)).codes()
+    codes = ArchiveStore.open(make_archive(tmp_path / "A", volumes=0)).codes()
     assert codes.normal_ids.shape == (0, 15)
 
 
@@ -61,7 +61,7 @@ def test_adding_other_content_replaces(tmp_path: Path) -> None:
 
 
 def test_a_removed_volume_is_gone_at_once(tmp_path: Path) -> None:
-    reader = Archive.open(make_archive(tmp_path / "A"))
+    reader = ArchiveStore.open(make_archive(tmp_path / "A"))
     with ArchiveWriter.open(tmp_path / "A") as writer:
         writer.remove("P-002")
         assert "P-002" not in [info.volume_key for info in reader.codes().volumes]
@@ -74,14 +74,14 @@ def test_removing_a_patient_takes_all_its_volumes(tmp_path: Path) -> None:
 
 
 def test_the_version_names_the_content_not_its_history(tmp_path: Path) -> None:
-    straight = Archive.open(make_archive(tmp_path / "A", volumes=2))
+    straight = ArchiveStore.open(make_archive(tmp_path / "A", volumes=2))
     with ArchiveWriter.open(tmp_path / "B", model=MODEL) as writer:
         writer.add(make_record(1, seed=9))
         writer.add(make_record(1))
         writer.add(make_record(5))
         writer.add(make_record(0))
         writer.remove("P-005")
-    assert Archive.open(tmp_path / "B").version == straight.version
+    assert ArchiveStore.open(tmp_path / "B").version == straight.version
 
 
 def test_after_compact_no_byte_of_a_removed_patient_is_left(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) ->
 def test_another_model_is_refused_and_both_are_named(tmp_path: Path) -> None:
     other = replace(MODEL, fingerprint="b" * 64)
     path = make_archive(tmp_path / "A")
-    for opener in (Archive.open, ArchiveWriter.open):
+    for opener in (ArchiveStore.open, ArchiveWriter.open):
         with pytest.raises(ArchiveMismatchError, match=r"model aaaaaaaa.* not by model bbbbbbbb"):
             opener(path, model=other)
     ArchiveWriter.open(path).close()  # the refusal left no lock behind
@@ -134,7 +134,7 @@ def test_another_model_is_refused_and_both_are_named(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused_and_both_are_named(tmp_path: Path) -> None:
     path = make_archive(tmp_path / "A")
     _execute(path, "PRAGMA user_version = 7")
-    for opener in (Archive.open, ArchiveWriter.open):
+    for opener in (ArchiveStore.open, ArchiveWriter.open):
         with pytest.raises(ArchiveMismatchError, match=r"format 7.* up to 1"):
             opener(path)
 
@@ -155,7 +155,7 @@ def test_an_older_format_is_brought_up_to_date_by_the_writer(tmp_path: Path, mon
         ArchiveWriter.open(path)
     monkeypatch.setitem(schema.MIGRATIONS, 0, step)
     ArchiveWriter.open(path).close()
-    assert equal(Archive.open(path).record("P-001"), make_record(1))
+    assert equal(ArchiveStore.open(path).record("P-001"), make_record(1))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to have a header" * 100])
@@ -164,18 +164,18 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes | None) ->
     if content is not None:
         (tmp_path / "A" / "archive.sqlite").write_bytes(content)
     with pytest.raises(ArchiveError, match="archive"):
-        Archive.open(tmp_path / "A")
+        ArchiveStore.open(tmp_path / "A")
 
 
 def test_a_creation_cut_short_is_completed(tmp_path: Path) -> None:
     (tmp_path / "A").mkdir()
     (tmp_path / "A" / "archive.sqlite").touch()
-    assert Archive.open(make_archive(tmp_path / "A")).stat().volumes == 5
+    assert ArchiveStore.open(make_archive(tmp_path / "A")).stat().volumes == 5
 
 
 def test_an_unknown_volume_is_an_error_that_names_near_keys(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"no volume 'P-0004'; near to it: P-004"):
-        Archive.open(make_archive(tmp_path / "A")).record("P-0004")
+        ArchiveStore.open(make_archive(tmp_path / "A")).record("P-0004")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_eight_readers_beside_a_writer_each_see_one_version(tmp_path: Path) -> N
     done, seen, failures = threading.Event(), set(), []
 
     def read() -> None:
-        archive = Archive.open(path)
+        archive = ArchiveStore.open(path)
         while not done.is_set():
             codes = archive.codes()
             ids = codes.normal_ids[codes.volume == 1]
@@ -232,7 +232,7 @@ def test_eight_readers_beside_a_writer_each_see_one_version(tmp_path: Path) -> N
 def test_a_reader_in_another_process_is_not_blocked_by_an_open_transaction(tmp_path: Path) -> None:
     path = make_archive(tmp_path / "A")
     with ArchiveWriter.open(path) as writer, writer._change():
-        program = f"from diptych.archive import Archive; print(Archive.open({str(path)!r}).stat().volumes)"
+        program = f"from diptych.archive import ArchiveStore; print(ArchiveStore.open({str(path)!r}).stat().volumes)"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "5"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diptych.evaluation.context import Context
+from diptych.metrics.learned_tables import LearnedTable, LearnedTables, save_learned_tables
 from diptych.model import FeatureDecomposingNetwork, save_model
-from diptych.retrieval.learned import LearnedTable, LearnedTables, save_learned_tables
 from diptych.slices import SliceGeometry, SliceStore
 from tests.retrieval.making import CONFIG, tiny_network
 from tests.slices.making import make_store, make_volume

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.evaluation.answers import Answers, answer_by_distance
+from diptych.evaluation.all_distances import FUSED, Distances
+from diptych.evaluation.contender import Answers, answer_by_distance, own_answers, own_metrics
 from diptych.evaluation.context import Context
-from diptych.evaluation.fusion import FUSED, FUSION, Distances
-from diptych.evaluation.own_answers import own_answers, own_metrics
+from diptych.evaluation.judge import Judge
 from diptych.evaluation.retrieval_score import best_volumes, score
-from diptych.evaluation.scored import Judge
-from diptych.retrieval.fusion import OVERLAP_SHARE
+from diptych.metrics.fusion import METRIC as FUSION
+from diptych.metrics.fusion import OVERLAP_SHARE
 
 
 def answer(context: Context, distances: Callable[[str, int], NDArray[np.floating]]) -> Answers:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.evaluation import autoencoder, baselines, imagenet
-from diptych.evaluation.answers import Answers
+from diptych.evaluation import baseline_answers as baselines
+from diptych.evaluation import baseline_features as autoencoder
+from diptych.evaluation import baseline_features as imagenet
+from diptych.evaluation.contender import Answers
 from diptych.evaluation.context import Context
 from diptych.evaluation.parts import load_part
 from diptych.evaluation.parts.archive_size import mean_of_first, sizes

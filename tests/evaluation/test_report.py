@@ -12,9 +12,8 @@ from diptych.errors import UsageError
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_out
 from diptych.evaluation.parts import NAMES, find_parts
-from diptych.evaluation.report import terminal_lines, write_report
+from diptych.evaluation.report import show_cell, terminal_lines, write_report
 from diptych.evaluation.runner import run_parts
-from diptych.evaluation.words import show_cell
 from diptych.progress import Progress
 from tests.evaluation.conftest import Scene
 

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from diptych.errors import InputError
-from diptych.evaluation.overlaps import dice_by_class, mean_dice
-from diptych.evaluation.retrieval_score import Truth, best_volumes, largest_lesion_slices, score
-from diptych.retrieval.planes import Planes
+from diptych.evaluation.retrieval_score import (
+    Truth,
+    best_volumes,
+    dice_by_class,
+    largest_lesion_slices,
+    mean_dice,
+    score,
+)
+from diptych.metrics.label_planes import Planes
 
 VOLUMES = np.array([0, 0, 1, 1, 1, 2, 3, 3])
 

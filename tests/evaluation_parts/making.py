@@ -11,7 +11,7 @@ import torch
 
 from diptych.config import ModelConfig
 from diptych.evaluation.context import Context
-from diptych.evaluation.decomposed import DecomposedPatient
+from diptych.evaluation.evaluation_data import DecomposedPatient
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.slices import PatientRecord
 from tests.slices.making import make_store, make_volume

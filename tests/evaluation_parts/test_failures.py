@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diptych.evaluation.failures import find_failures
+from diptych.evaluation.parts.failures import find_failures
 from tests.evaluation_parts.making import H, W, Z, decomposed
 
 LESION = np.zeros((Z, H, W), dtype=np.uint8)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diptych.evaluation.known_answers import centred, judge, label_dice
+from diptych.evaluation.parts.phantom_questions import centred, judge, label_dice
 
 
 def test_equal_label_maps_overlap_wholly_and_others_by_class() -> None:

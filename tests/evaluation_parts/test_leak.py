@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from diptych.evaluation.leak import (
+from diptych.evaluation.leak_classifier import (
     Classifier,
     ClassifierConfig,
     deal_patients,

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from diptych.evaluation.bootstrap import plain, summarise
 from diptych.evaluation.parts.codebooks import perplexity
 from diptych.evaluation.parts.segmentation import size_groups
-from diptych.evaluation.per_patient import plain, summarise
 
 
 def test_what_is_not_a_number_is_left_out() -> None:

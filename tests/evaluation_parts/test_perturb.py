@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from diptych.evaluation.perturb import bias_field, brighten, drop_channel, noise, perturbations, relative_noise, rotate
+from diptych.evaluation.parts.robustness import (
+    bias_field,
+    brighten,
+    drop_channel,
+    noise,
+    perturbations,
+    relative_noise,
+    rotate,
+)
 from diptych.slices import FILL, Batch, SliceDataset
 from diptych.volumes import CHANNELS
 from tests.slices.making import make_store, make_volume

@@ -13,7 +13,7 @@ from diptych.evaluation.sweep import BASE, PAPER_PRESETS, SweepOptions, configur
 from diptych.evaluation.sweep_page import COMPACTNESS, write_comparison
 from diptych.progress import silent
 from diptych.slices import SliceGeometry, SliceStore
-from diptych.training.options import override
+from diptych.training.training_options import override
 from tests.slices.making import make_store, make_volume
 
 

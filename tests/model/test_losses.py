@@ -18,9 +18,9 @@ from diptych.model.losses import (
     network_losses,
     reconstruction_loss,
     regulariser_loss,
+    ssim,
     twin_loss,
 )
-from diptych.model.ssim import ssim
 from tests.model.tiny import TINY, tiny_images, tiny_lesions, tiny_network
 
 CONFIG = LossConfig()

@@ -10,8 +10,8 @@ from torch import Tensor
 from diptych.config import get_preset
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork
+from diptych.model.blocks import SpadeResBlock
 from diptych.model.decoders import ImageDecoder, semantic_map
-from diptych.model.spade import SpadeResBlock
 from tests.model.tiny import tiny_images, tiny_lesions, tiny_network
 
 

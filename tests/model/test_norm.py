@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diptych.model.norm import normalise
+from diptych.model.cpu.fused_norm import normalise
 
 
 def a_norm(width: int, *, affine: bool = True) -> nn.GroupNorm:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from diptych.errors import TrainingError
 from diptych.model import VectorQuantizer
-from diptych.model.kmeans import kmeans
+from diptych.model.quantizer import kmeans
 from tests.model.tiny import TINY
 
 PLAIN = replace(TINY, codebook_start="normal", expire_after=0)

@@ -1,13 +1,11 @@
-"""Work is shared evenly among threads, each with scratch room of its own."""
+"""Work is shared evenly among threads."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 import torch
 
-from diptych.model.sharing import in_threads, scratch, shares
+from diptych.model.cpu.fused_norm import in_threads, shares
 
 
 def test_shares_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,13 +25,3 @@ def test_an_error_in_another_thread_is_not_lost(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda number: print(1 / number), [1, 0])
-
-
-def test_scratch_is_kept_and_belongs_to_one_thread() -> None:
-    here = scratch("test", 10)
-    assert scratch("test", 6).base is here.base
-    elsewhere = []
-    thread = threading.Thread(target=lambda: elsewhere.append(scratch("test", 10)))
-    thread.start()
-    thread.join()
-    assert elsewhere[0].base is not here.base

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from diptych.model.spade import LesionTiles, Spade
+from diptych.model.blocks import LesionTiles, Spade
 
 
 def plain_spade(spade: Spade, x: Tensor, level_map: Tensor) -> Tensor:

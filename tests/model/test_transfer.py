@@ -9,7 +9,7 @@ import torch
 
 from diptych.config import ModelConfig
 from diptych.model import FeatureDecomposingNetwork
-from diptych.model.transfer import layers_in_common
+from diptych.model.model_folder import layers_in_common
 
 COARSE = ModelConfig(image_size=(32, 32), latent_size=(4, 4), widths=(4, 6, 8, 10), code_width=5, codebook_size=7)
 FINE = replace(COARSE, latent_size=(8, 8), widths=(4, 6, 8))

@@ -13,9 +13,9 @@ from diptych.phantom.fields import (
     identity_points,
     sample,
     smooth_noise,
+    travel_time,
     upsample,
 )
-from diptych.phantom.travel import travel_time
 
 
 def test_noise_has_unit_spread() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from diptych.errors import UsageError
 from diptych.phantom import Phantom, PhantomConfig, make_phantom
-from diptych.phantom.anatomy import COARSE_MM, draw_head, frame_points, render_tissue, to_atlas
 from diptych.phantom.atlas import Atlas
-from diptych.phantom.lesion import Focus, LesionPlan, push_field
+from diptych.phantom.brain import COARSE_MM, draw_head, frame_points, render_tissue, to_atlas
+from diptych.phantom.glioma import Focus, LesionPlan, push_field
 from diptych.volumes import CHANNELS
 from tests.phantom.conftest import SEED, SMALL
 from tests.phantom.test_fields import jacobian

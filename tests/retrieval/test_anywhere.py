@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from diptych.archive import VolumeRecord
 from diptych.errors import UsageError
+from diptych.metrics.histogram import code_distances
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, EncodedSlice, Question, region_of_cells
 from diptych.retrieval.anywhere import place_lesion
-from diptych.retrieval.histogram import code_distances
 from tests.retrieval.making import make_record, write_archive
 
 LESION = region_of_cells([(1, 2), (1, 3), (2, 3)], grid=(4, 8))

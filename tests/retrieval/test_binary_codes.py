@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from diptych.errors import ModelError
+from diptych.metrics.binary_codes import BINARY_CODES, load_binary_codes, save_binary_codes
+from diptych.metrics.model_tables import model_tables, tables_of_model
 from diptych.model import FeatureDecomposingNetwork, save_model
-from diptych.retrieval.binary_codes import BINARY_CODES, load_binary_codes, save_binary_codes
-from diptych.retrieval.metrics import model_tables, tables_of_model
 from tests.conftest import Run
 from tests.retrieval.making import tiny_network
 
@@ -25,7 +25,7 @@ def test_saved_codes_give_the_same_table_without_being_worked_out(
 ) -> None:
     worked_out = {panel: model_tables(network).panel(panel)["hamming"] for panel in ("normal", "abnormal")}
     save_binary_codes(network, tmp_path)
-    monkeypatch.setattr("diptych.retrieval.metrics.binary_codes", lambda codebook: pytest.fail("worked out again"))
+    monkeypatch.setattr("diptych.metrics.model_tables.binary_codes", lambda codebook: pytest.fail("worked out again"))
     tables = tables_of_model(network, tmp_path, cache=tmp_path / "cache")
     for panel, expected in worked_out.items():
         assert np.array_equal(tables.panel(panel)["hamming"].entries, expected.entries)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diptych.phantom import PhantomConfig, make_phantom
-from diptych.retrieval.contrast import contrast_warnings
+from diptych.retrieval.channel_check import contrast_warnings
 from diptych.volumes import CHANNELS, Volume, find_patients, read_patient
 
 

@@ -16,9 +16,9 @@ from diptych.archive import VolumeRecord
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.retrieval import Archive, EncodedSlice
-from diptych.retrieval.decoding import decode_lesion
 from diptych.retrieval.edit import grow_lesion, mirror_lesion, move_lesion, remove_lesion
 from diptych.retrieval.edit_figure import draw_edit
+from diptych.retrieval.explanation import decode_lesion
 from tests.retrieval.making import CONFIG, make_record, tiny_network, write_archive
 from tests.retrieval.running import run
 

@@ -14,7 +14,7 @@ from diptych.archive.indexing import find_sources, index_patients
 from diptych.errors import ArchiveError, UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, Question, compose
-from diptych.retrieval.decoding import decode
+from diptych.retrieval.explanation import decode
 from tests.archive.patients import write_patient
 from tests.retrieval.making import make_record, write_archive
 

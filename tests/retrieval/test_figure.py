@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from diptych.retrieval import Archive, Question, compose
-from diptych.retrieval.figure import GAP, NAME_WIDTH, PIXELS_PER_MM, draw_answer
+from diptych.retrieval.answer_figures import GAP, NAME_WIDTH, PIXELS_PER_MM, draw_answer
 
 
 def test_one_column_for_the_query_and_each_match(archive: Archive) -> None:

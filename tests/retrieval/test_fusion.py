@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from diptych.errors import UsageError
-from diptych.retrieval.fusion import OVERLAP_SHARE, FusionSearch
+from diptych.metrics.fusion import OVERLAP_SHARE, FusionSearch
 from diptych.search import PANELS, Query, SearchEngine
-from diptych.tables import Tables
+from diptych.search.tables import Tables
 from tests.retrieval.test_overlap import brute_distances, toy_planes
 from tests.search.oracle import Archive, make_archive
 

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from diptych.cli.app import app
 from diptych.config import ModelConfig
 from diptych.errors import ModelError, StoreError, UsageError
+from diptych.fitting import label_fit as label_fitting
+from diptych.fitting.label_fit import fit_label_decoders, judge_labels, label_loss
+from diptych.metrics.decoded_planes import PlaneDecoder
+from diptych.metrics.label_decoders import LABEL_DECODERS, LabelDecoders
 from diptych.model import FeatureDecomposingNetwork, save_model
-from diptych.model.label_decoder import GRID, LabelDecoder, label_shares
-from diptych.retrieval import Archive, label_fitting
-from diptych.retrieval.decoded_planes import PlaneDecoder
-from diptych.retrieval.label_decoders import LABEL_DECODERS, LabelDecoders
-from diptych.retrieval.label_fitting import fit_label_decoders, judge_labels, label_loss
+from diptych.model.label_networks import GRID, LabelDecoder, label_shares
+from diptych.retrieval import Archive
 from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceGeometry, SliceStore
 from tests.retrieval.making import CONFIG, make_record, tiny_network, write_archive
 from tests.retrieval.spotted import seeing_network, spotted_store, spotted_volume

@@ -13,11 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from diptych.errors import InputError, ModelError
 from diptych.evaluation.compare_metrics import Trial
-from diptych.retrieval.fit_tables import FitSettings, code_contents, fit_table, small_labels
-from diptych.retrieval.labelled import LabelledSlices
-from diptych.retrieval.learned import FILE, LearnedTable, LearnedTables, load_learned_tables, save_learned_tables
+from diptych.fitting.fit_data import LabelledSlices
+from diptych.fitting.table_fit import FitSettings, code_contents, fit_table, small_labels
+from diptych.metrics.learned_tables import FILE, LearnedTable, LearnedTables, load_learned_tables, save_learned_tables
 from diptych.search import Query, SearchEngine
-from diptych.tables import Tables, euclidean_table, table_from
+from diptych.search.tables import Tables, euclidean_table, table_from
 from tests.search.oracle import make_archive
 
 GRID, CODES = (4, 3), 12

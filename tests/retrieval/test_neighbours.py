@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diptych.retrieval.neighbours import REACH_MM, neighbours, steadied
-from diptych.retrieval.overlap import OverlapSearch
+from diptych.metrics.overlap import REACH_MM, OverlapSearch, neighbours, steadied
 from diptych.search import PANELS, SearchEngine
 from tests.retrieval.test_overlap import brute_distances, toy_planes
 from tests.search.oracle import make_archive

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from diptych.config import ModelConfig
 from diptych.errors import UsageError
+from diptych.metrics.decoded_planes import LEVELS, PlaneDecoder, archive_planes
+from diptych.metrics.label_planes import Planes, count_bits, pack_bits, shared_bits, unpack_bits
+from diptych.metrics.overlap import OverlapSearch, pair_distances
 from diptych.model import FeatureDecomposingNetwork
-from diptych.model.label_decoder import GRID
-from diptych.retrieval.bits import count_bits, pack_bits, shared_bits, unpack_bits
-from diptych.retrieval.decoded_planes import LEVELS, PlaneDecoder, archive_planes
-from diptych.retrieval.overlap import OverlapSearch, pair_distances
-from diptych.retrieval.planes import Planes
+from diptych.model.label_networks import GRID
 from diptych.search import PANELS, Filter, Query, SearchEngine
 from tests.search.oracle import Archive, allowed, make_archive
 

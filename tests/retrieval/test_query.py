@@ -14,10 +14,10 @@ from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import encode_volume
 from diptych.errors import ArchiveError, ArchiveMismatchError, DiptychError, MissingChannelError, UsageError
 from diptych.retrieval import Archive, EncodedSlice, Question, compose, region_of_cells
-from diptych.retrieval.questions import slice_query
-from diptych.retrieval.subjects import read_one
+from diptych.retrieval.encoded_slice import read_one
+from diptych.retrieval.question import slice_query
 from diptych.search import Query
-from diptych.tables import Tables
+from diptych.search.tables import Tables
 from tests.archive.patients import write_patient
 from tests.retrieval.making import tiny_network
 

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from diptych.errors import LabelError, ModelError, UsageError
+from diptych.fitting.fit_data import divide_patients
+from diptych.fitting.sketch_fit import fit_label_encoder, judge_sketches
 from diptych.model import FeatureDecomposingNetwork, save_model
-from diptych.model.label_encoder import LabelEncoder
+from diptych.model.label_networks import LabelEncoder
 from diptych.retrieval import Archive, Question
-from diptych.retrieval.fitting import divide_patients
-from diptych.retrieval.sketch import SKETCH_FILE, Sketcher, ask_sketch, sketch_slice
-from diptych.retrieval.sketch_files import read_sketch
-from diptych.retrieval.sketch_fitting import fit_label_encoder, judge_sketches
+from diptych.retrieval.sketch import SKETCH_FILE, Sketcher, ask_sketch, read_sketch, sketch_slice
 from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 from diptych.volumes import Volume, write_nifti
 from tests.retrieval.making import CONFIG, tiny_network, write_archive

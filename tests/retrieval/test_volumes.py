@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeRecord
 from diptych.errors import UsageError
 from diptych.retrieval import Archive, Question
-from diptych.retrieval.questions import volume_query
-from diptych.retrieval.volumes import align
+from diptych.retrieval.question import volume_query
+from diptych.retrieval.volume_search import align
 
 
 def vectors(archive: Archive, panel: str, one: VolumeRecord, other: VolumeRecord) -> list[NDArray[np.float64]]:

@@ -12,13 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from diptych.errors import InputError
-from diptych.runs.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    optimizer_tensors,
-    restore_optimizer,
-    save_checkpoint,
-)
+from diptych.runs.checkpoint import Checkpoint, load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 
 
 def make_checkpoint(step: int) -> Checkpoint:

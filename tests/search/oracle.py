@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.search import PANELS, Query, SearchEngine, SearchIndex
-from diptych.tables import DistanceTable, Tables, panel_tables
+from diptych.search.tables import DistanceTable, Tables, panel_tables
 
 
 @dataclass(frozen=True, eq=False)

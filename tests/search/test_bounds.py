@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.search.bound_kernels import admitted
-from diptych.search.chunks import LENGTH, PART, Chunks, mark_chunks, run_starts
-from diptych.search.codes import pack
+from diptych.search.bounds import admitted
+from diptych.search.chunks import LENGTH, PART, Chunks, group_codes, mark_chunks, run_starts
 from diptych.search.lookup import LookUp
+from diptych.search.panel_codes import pack
 from diptych.search.pool import Pool
-from diptych.search.symbols import group_codes
-from diptych.tables import table_from
+from diptych.search.tables import table_from
 
 CELLS, CODES = 35, 30
 VOLUMES = np.array([0, 100, 100, 201, 500])

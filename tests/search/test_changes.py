@@ -7,12 +7,11 @@ import pytest
 
 from diptych.search import changes as module
 from diptych.search.changes import list_changes
-from diptych.search.chunks import LENGTH, mark_chunks
-from diptych.search.codes import PanelCodes, pack
+from diptych.search.chunks import LENGTH, group_codes, mark_chunks
 from diptych.search.lookup import LookUp
+from diptych.search.panel_codes import PanelCodes, pack
 from diptych.search.pool import Pool
-from diptych.search.symbols import group_codes
-from diptych.tables import table_from
+from diptych.search.tables import table_from
 
 CELLS, CODES = 15, 9
 

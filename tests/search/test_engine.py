@@ -9,11 +9,11 @@ import pytest
 
 from diptych.errors import InputError, UsageError
 from diptych.search import Filter, Query, SearchEngine, SearchIndex
-from diptych.search import index as index_module
-from diptych.search.codes import pack
+from diptych.search import search_index as index_module
+from diptych.search.panel_codes import pack
 from diptych.search.prune import pruned_scan
 from diptych.search.synthetic import synthetic_archive
-from diptych.tables import Tables, panel_tables, table_from
+from diptych.search.tables import Tables, panel_tables, table_from
 from tests.search.oracle import Archive, make_archive, oracle
 
 
@@ -151,7 +151,7 @@ def test_arrays_that_do_not_fit_are_refused(archive: Archive, change: dict[str, 
 @pytest.mark.parametrize("dearer", [0, 2])
 def test_rare_codes_are_searched_exactly(monkeypatch: pytest.MonkeyPatch, byte_codes: int, dearer: int) -> None:
     archive = make_archive(5, codes=9, grid=(3, 5))
-    monkeypatch.setattr("diptych.search.codes.RARE_SHARE", 1.0)
+    monkeypatch.setattr("diptych.search.panel_codes.RARE_SHARE", 1.0)
     monkeypatch.setattr("diptych.search.changes.DEARER", dearer)
     monkeypatch.setattr(index_module, "pack", lambda ids, codes: pack(ids, codes=codes, byte_codes=byte_codes))
     engine = SearchEngine(archive.index(), archive.tables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diptych.search.habit import PAUSE, Habit
+from diptych.search.engine import PAUSE, Habit
 
 
 def test_a_kind_never_seen_is_tried() -> None:

@@ -17,12 +17,12 @@ from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
 from diptych.archive.indexing import IndexOptions, find_sources, index_patients
 from diptych.model import FeatureDecomposingNetwork, save_model
-from diptych.model.label_encoder import LabelEncoder
+from diptych.model.label_networks import LabelEncoder
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
-from diptych.server.app import create_app
-from diptych.server.running import bind
+from diptych.server.serve import bind
 from diptych.server.settings import ServerSettings
+from diptych.server.web_app import create_app
 from tests.archive.patients import write_patient
 from tests.retrieval.making import tiny_network
 

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from diptych.server.cases import Case
+from diptych.server.channel_images import Signal
 from diptych.server.exports import to_source
-from diptych.server.signals import Signal
 from diptych.volumes.nifti import read_nifti
 from tests.retrieval.making import make_record
 from tests.server.conftest import API, finish

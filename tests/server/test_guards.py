@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from diptych.retrieval import Archive
-from diptych.server.app import create_app
+from diptych.server.web_app import create_app
 from tests.server.conftest import API, serving
 
 TOKEN = "correct-horse-battery-staple"
@@ -119,7 +119,7 @@ def test_an_unexpected_failure_has_the_one_shape(
     def fail(*_: object) -> None:
         raise RuntimeError("secret path /home/somebody")
 
-    monkeypatch.setattr("diptych.server.routes.archive.archive_resource", fail)
+    monkeypatch.setattr("diptych.server.routes.archive_routes.archive_resource", fail)
     answer = client.get(f"{API}/archive")
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal"
@@ -140,7 +140,7 @@ def test_the_log_has_keys_and_nothing_else(client: httpx.Client, caplog: pytest.
 def test_the_viewer_is_served_or_missed_kindly(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("diptych.server.app.STATIC", tmp_path / "none")
+    monkeypatch.setattr("diptych.server.web_app.STATIC", tmp_path / "none")
     assert "has not been built" in client.get("/").text
     assert client.get("/favicon.ico").status_code == 404
     assert client.get("/assets/..%2f..%2fapp.py").status_code == 404

@@ -17,9 +17,9 @@ from diptych.archive.encoding import NetworkEncoder
 from diptych.errors import UsageError
 from diptych.progress import Progress
 from diptych.retrieval import Archive
-from diptych.server.ahead import around
 from diptych.server.cache import Cache
 from diptych.server.jobs import Jobs
+from diptych.server.prefetch import around
 from diptych.server.problems import Problem
 from diptych.server.service import Service
 from diptych.server.settings import ServerSettings

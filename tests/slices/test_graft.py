@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from diptych.slices import FILL, Batch
-from diptych.slices.graft import graft_lesions
+from diptych.slices.augment import graft_lesions
 
 H, W = 20, 14
 SEEDS = [3, 4, 5, 6]

@@ -17,7 +17,7 @@ import pytest
 from diptych.errors import InputError, LayoutError, StoreError
 from diptych.processes import only_writer
 from diptych.slices import SliceGeometry, SliceStore, slice_volume
-from diptych.slices.prepare import PrepareReport, prepare
+from diptych.slices.preparation import PrepareReport, prepare
 from diptych.volumes import find_patients, read_patient
 from tests.conftest import Run
 from tests.slices.making import SMALL, make_volume, write_patient
@@ -110,7 +110,7 @@ def test_a_store_of_fewer_channels_needs_only_those(patients: Path) -> None:
 
 
 def test_an_unexpected_failure_is_reported_like_a_bad_patient(patients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diptych.slices.prepare.voxel_hash", lambda volume: 1 / 0)
+    monkeypatch.setattr("diptych.slices.preparation.voxel_hash", lambda volume: 1 / 0)
     assert "unexpected ZeroDivisionError" in run(patients).failed["p0"]
 
 

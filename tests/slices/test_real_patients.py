@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diptych.slices import MatchedSampler, SliceDataset, SliceStack, SliceStore, slice_volume
-from diptych.slices.prepare import prepare
+from diptych.slices.preparation import prepare
 from diptych.slices.splits import given_split, read_keys
 from diptych.volumes import find_patients, read_patient
 

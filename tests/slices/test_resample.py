@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.slices.resample import Axis, Resampler
+from diptych.slices.preprocess import Axis, Resampler
 
 
 def slow_resample(plane: NDArray[np.float32], axes: tuple[Axis, Axis, Axis, Axis], fill: float) -> NDArray[np.float64]:

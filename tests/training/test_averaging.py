@@ -6,8 +6,8 @@ import torch
 
 from diptych.config import get_preset
 from diptych.model import FeatureDecomposingNetwork
-from diptych.training.averaging import AveragedNetwork
-from diptych.training.options import override
+from diptych.training.step import AveragedNetwork
+from diptych.training.training_options import override
 from tests.training.tiny import SETTINGS
 
 

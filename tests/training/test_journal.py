@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diptych.runs.tables import CsvTable, Trend
+from diptych.runs.csv_tables import CsvTable, Trend
 from diptych.training.journal import Journal
 
 ROW = {"step": 3, "normal_perplexity": 81.0, "abnormal_perplexity": 40.2, "images_per_second": 12.34}

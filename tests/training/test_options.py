@@ -12,8 +12,8 @@ from diptych.config import get_preset
 from diptych.errors import DiptychError, StoreError, UsageError
 from diptych.slices import SliceStore
 from diptych.training import Length, RunConfig, TrainingOptions
-from diptych.training.data import resolve
-from diptych.training.options import override, require_same_task
+from diptych.training.training_data import resolve
+from diptych.training.training_options import override, require_same_task
 from tests.training.tiny import SETTINGS, make_empty_store, tiny_store
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from diptych.config import TrainingConfig
 from diptych.errors import UsageError
-from diptych.runs.length import Length, Plan
-from diptych.training.schedule import learning_rate
+from diptych.runs.run_length import Length, Plan
+from diptych.training.step import learning_rate
 
 
 def test_epochs_become_steps() -> None:

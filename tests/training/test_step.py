@@ -14,8 +14,8 @@ from diptych.model import Critic, FeatureDecomposingNetwork
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
 from diptych.slices import Batch
 from diptych.training.distributed import Workers
-from diptych.training.options import override
 from diptych.training.step import Learner
+from diptych.training.training_options import override
 from tests.training.tiny import SETTINGS
 
 ALONE = Workers(rank=0, count=1, device=torch.device("cpu"))

@@ -10,9 +10,9 @@ import torch
 from diptych.config import get_preset
 from diptych.model import Decomposition, FeatureDecomposingNetwork
 from diptych.slices import SliceDataset
-from diptych.training.examples import choose_examples, make_examples
-from diptych.training.options import override
-from diptych.training.validate import validate
+from diptych.training.pictures import choose_examples, make_examples
+from diptych.training.training_options import override
+from diptych.training.validation import validate
 from tests.training.tiny import SETTINGS, tiny_store
 
 CPU = torch.device("cpu")

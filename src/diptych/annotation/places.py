@@ -15,8 +15,6 @@ from diptych.errors import InputError, LayoutError
 from diptych.volumes import PatientFiles, find_patients
 from diptych.volumes.layout import one_line
 
-__all__ = ["Place", "find_places", "make_folder", "write_whole"]
-
 
 @dataclass(frozen=True)
 class Place:

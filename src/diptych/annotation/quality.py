@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from diptych.annotation.registration import Registered
 from diptych.volumes import ANATOMY_LABELS
 
-__all__ = ["Quality", "judge"]
-
 Verdict = Literal["good", "check", "failed"]
 
 PLAUSIBLE_ML = {"cerebrum": (230.0, 800.0), "cerebellum": (25.0, 100.0), "lateral ventricle": (3.0, 40.0)}

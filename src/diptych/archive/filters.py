@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from diptych.archive.records import VolumeInfo
 from diptych.errors import UsageError
 
-__all__ = ["COLUMNS", "MetadataFilter", "parse_filter"]
-
 COLUMNS: dict[str, type] = {
     "volume_key": str,
     "patient_key": str,

@@ -14,17 +14,15 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
+from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
 from diptych.archive.copies import file_digest, refer_to, roles, write_copies
 from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
 from diptych.archive.records import VolumeInfo
 from diptych.archive.schema import explain
-from diptych.archive.writer import AddOutcome, ArchiveWriter
 from diptych.errors import InputError, LayoutError
 from diptych.progress import Progress, silent
 from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
-
-__all__ = ["IndexOptions", "IndexReport", "find_sources", "index_patients"]
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diptych.archive.archive_store import ArchiveStore
 from diptych.archive.copies import patient_files
 from diptych.archive.encoding import Encoder, encode_volume
 from diptych.archive.records import VolumeInfo
 from diptych.archive.schema import DATABASE, connect_reader, explain
-from diptych.archive.store import Archive
 from diptych.errors import DiptychError
 from diptych.progress import Progress, silent
 from diptych.volumes import read_patient
-
-__all__ = ["Verification", "verify_archive"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Verification:
 
 
 def verify_archive(
-    archive: Archive,
+    archive: ArchiveStore,
     *,
     encoder: Encoder | None = None,
     sample: int = 3,
@@ -73,7 +71,7 @@ def verify_archive(
     )
 
 
-def _check_file(archive: Archive) -> list[str]:
+def _check_file(archive: ArchiveStore) -> list[str]:
     """SQLite's own check of its pages."""
     with explain(archive.path):
         database = connect_reader(archive.path / DATABASE)
@@ -89,7 +87,7 @@ def _choose(volumes: Sequence[VolumeInfo], count: int, seed: int) -> list[Volume
     return [volumes[index] for index in order[:count]]
 
 
-def _encode_again(archive: Archive, info: VolumeInfo, encoder: Encoder) -> list[str]:
+def _encode_again(archive: ArchiveStore, info: VolumeInfo, encoder: Encoder) -> list[str]:
     stored = archive.record(info.volume_key)
     try:
         fresh = encode_volume(read_patient(patient_files(archive.path, info)), info, encoder)

@@ -17,8 +17,6 @@ from pathlib import Path
 from diptych.archive.records import VolumeInfo
 from diptych.errors import ArchiveError, InputError
 
-__all__ = ["COLUMNS", "DateShift", "MetadataTable"]
-
 COLUMNS = ("study_date", "sex", "age", "source", "tags")
 """`study_date` as YYYY-MM-DD, `sex` as F, M or O, `age` in years, `tags` with `;` between them; empty is unknown."""
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from diptych.errors import ArchiveError, ArchiveMismatchError
 
-__all__ = ["ArchiveCodes", "CodeIdArray", "LesionSource", "ModelIdentity", "PixelFile", "VolumeInfo", "VolumeRecord"]
-
 LesionSource = Literal["labels", "predicted", "unknown"]
 """Where lesion areas come from: a label map, the model's own segmentation, or nowhere (areas are NaN)."""
 

@@ -20,8 +20,6 @@ from diptych.archive.records import (
     record_checksum,
 )
 
-__all__ = ["DamagedRowError", "Row", "read_blobs", "read_rows", "row_id", "row_values"]
-
 INFO_COLUMNS = (
     "volume_key",
     "patient_key",

@@ -22,8 +22,6 @@ from urllib.parse import quote
 from diptych.archive.records import ModelIdentity
 from diptych.errors import ArchiveError, ArchiveMismatchError
 
-__all__ = ["DATABASE", "FORMAT", "Header", "connect_reader", "connect_writer", "explain", "load_header", "migrate"]
-
 DATABASE = "archive.sqlite"
 FORMAT = 1
 """Version of the tables below. Raise it with every change and add the step from the old one to `MIGRATIONS`."""

@@ -11,9 +11,8 @@ import typer
 from diptych.errors import PartialFailure
 
 if TYPE_CHECKING:
-    from diptych.annotation.lesions.predict import PredictReport
+    from diptych.annotation.lesions.prediction import PredictReport
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="lesions",
@@ -50,9 +49,9 @@ def train(
     Ctrl-C saves; --resume goes on with the same bits. Patients that cannot be used are named and left out.
     """
     from diptych.annotation.lesions import LesionOptions, train_lesions
-    from diptych.annotation.lesions.tables import fold_table
+    from diptych.annotation.lesions.cross_validation import fold_table
     from diptych.cli.console import print_json, progress_bar
-    from diptych.runs.length import Length
+    from diptych.runs.run_length import Length
 
     bounded = not (minutes is None and epochs is None and steps is None)
     options = LesionOptions(
@@ -96,7 +95,7 @@ def predict(
     from dataclasses import asdict
 
     from diptych.annotation.lesions import predict_lesions
-    from diptych.annotation.lesions.choice import chosen_patients
+    from diptych.annotation.lesions.lesion_cases import chosen_patients
     from diptych.cli.console import print_json, progress_bar
 
     with progress_bar("Lesions") as progress:

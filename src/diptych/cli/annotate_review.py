@@ -11,9 +11,8 @@ import typer
 from diptych.errors import PartialFailure, UsageError
 
 if TYPE_CHECKING:
-    from diptych.annotation.review.uncertain import Kind
+    from diptych.annotation.review.review_list import Kind
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="review",
@@ -38,7 +37,7 @@ def list_patients(labels: Labels, kind: KindOption = "lesion", json_output: Json
     """List patients, least certain first: where the ensemble disagrees, or where registration is doubtful."""
     from dataclasses import asdict
 
-    from diptych.annotation.review import uncertain
+    from diptych.annotation.review import review_list as uncertain
     from diptych.cli.console import print_json
 
     doubts = uncertain.list_patients(labels, _kind(kind))
@@ -64,8 +63,8 @@ def export(
     ] = None,
 ) -> None:
     """Copy labels and images into a new folder, with colour tables for ITK-SNAP and 3D Slicer."""
-    from diptych.annotation.review import uncertain
-    from diptych.annotation.review.export import export_review
+    from diptych.annotation.review import review_list as uncertain
+    from diptych.annotation.review.review_export import export_review
     from diptych.cli.console import progress_bar
 
     doubts = uncertain.list_patients(labels, _kind(kind))
@@ -96,7 +95,7 @@ def import_edits(
     """
     from dataclasses import asdict
 
-    from diptych.annotation.review.take_back import import_review
+    from diptych.annotation.review.review_import import import_review
     from diptych.cli.console import print_json
 
     report = import_review(review, who=by, note=note)
@@ -116,7 +115,7 @@ def import_edits(
 
 
 def _kind(text: str) -> Kind:
-    from diptych.annotation.review.uncertain import KINDS
+    from diptych.annotation.review.review_list import KINDS
 
     for kind in KINDS:
         if text == kind:

@@ -13,30 +13,25 @@ import typer
 from typer.core import TyperGroup
 
 from diptych.cli import (
-    annotate,
-    archive,
-    codes,
-    demo,
-    doctor,
-    edit,
-    evaluate,
-    fit_labels,
-    fit_sketch,
-    fit_tables,
-    hash,
-    index,
-    phantom,
-    prepare,
-    search,
-    serve,
-    show,
-    split,
-    sweep,
-    train,
+    annotate_command,
+    archive_command,
+    codes_command,
+    demo_command,
+    doctor_command,
+    edit_command,
+    evaluate_command,
+    fit_command,
+    hash_command,
+    index_command,
+    phantom_command,
+    prepare_command,
+    search_command,
+    serve_command,
+    show_command,
+    sweep_command,
+    train_command,
 )
 from diptych.errors import DiptychError
-
-__all__ = ["app", "main"]
 
 EXIT_CODES = """[bold]Exit codes[/bold]  0 done · 1 unexpected failure · 2 wrong usage · 3 input refused ·
 4 some patients failed · 5 optional part missing · 6 archive refused · 7 training stopped · 130 interrupted"""
@@ -91,26 +86,26 @@ def options(
     """Options that stand before any command."""
 
 
-app.command(rich_help_panel="Data")(phantom.phantom)
-app.command(rich_help_panel="Data")(prepare.prepare)
-app.command(rich_help_panel="Data")(show.show)
-app.command(rich_help_panel="Data")(split.split)
-app.add_typer(annotate.app, rich_help_panel="Data")
-app.command(rich_help_panel="Model")(train.train)
-app.command(rich_help_panel="Model")(evaluate.evaluate)
-app.command(rich_help_panel="Model")(sweep.sweep)
-app.command(rich_help_panel="Model")(fit_labels.fit_labels)
-app.command(rich_help_panel="Model")(fit_sketch.fit_sketch)
-app.command(rich_help_panel="Model")(fit_tables.fit_tables)
-app.command(rich_help_panel="Archive")(index.index)
-app.add_typer(archive.app, rich_help_panel="Archive")
-app.command(rich_help_panel="Search")(search.search)
-app.command(rich_help_panel="Search")(serve.serve)
-app.command(rich_help_panel="Search")(codes.codes)
-app.command(rich_help_panel="Search")(edit.edit)
-app.command("hash", rich_help_panel="Search")(hash.hash_codebooks)
-app.command(rich_help_panel="Help")(demo.demo)
-app.command(rich_help_panel="Help")(doctor.doctor)
+app.command(rich_help_panel="Data")(phantom_command.phantom)
+app.command(rich_help_panel="Data")(prepare_command.prepare)
+app.command(rich_help_panel="Data")(show_command.show)
+app.command(rich_help_panel="Data")(prepare_command.split)
+app.add_typer(annotate_command.app, rich_help_panel="Data")
+app.command(rich_help_panel="Model")(train_command.train)
+app.command(rich_help_panel="Model")(evaluate_command.evaluate)
+app.command(rich_help_panel="Model")(sweep_command.sweep)
+app.command(rich_help_panel="Model")(fit_command.fit_labels)
+app.command(rich_help_panel="Model")(fit_command.fit_sketch)
+app.command(rich_help_panel="Model")(fit_command.fit_tables)
+app.command(rich_help_panel="Archive")(index_command.index)
+app.add_typer(archive_command.app, rich_help_panel="Archive")
+app.command(rich_help_panel="Search")(search_command.search)
+app.command(rich_help_panel="Search")(serve_command.serve)
+app.command(rich_help_panel="Search")(codes_command.codes)
+app.command(rich_help_panel="Search")(edit_command.edit)
+app.command("hash", rich_help_panel="Search")(hash_command.hash_codebooks)
+app.command(rich_help_panel="Help")(demo_command.demo)
+app.command(rich_help_panel="Help")(doctor_command.doctor)
 
 
 def main() -> None:

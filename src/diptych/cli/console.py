@@ -14,8 +14,6 @@ from typing import Any
 
 from diptych.progress import Progress
 
-__all__ = ["print_json", "progress_bar"]
-
 PLAIN_LINE_EVERY = 5.0
 """Seconds between two progress lines when standard error is not a terminal."""
 

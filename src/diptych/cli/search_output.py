@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from diptych.archive import VolumeRecord
     from diptych.retrieval import Answer, Archive, Question
     from diptych.retrieval.trust import Trust
-    from diptych.retrieval.volumes import VolumeMatch
+    from diptych.retrieval.volume_search import VolumeMatch
 
-__all__ = ["check_figure", "finish", "show_slices", "show_volumes"]
 
 NOTICE = "Research use only, not a medical device."
 

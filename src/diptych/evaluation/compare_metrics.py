@@ -16,17 +16,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.evaluation.overlaps import ABSENT, Absent, mean_dices, pack_labels
-from diptych.evaluation.retrieval_score import RetrievalScore, Truth, largest_lesion_slices, score
-from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
-from diptych.retrieval.fusion import DECODED, FusionSearch
-from diptych.retrieval.labelled import CLASSES, LabelledSlices
-from diptych.retrieval.overlap import METRIC as OVERLAP
-from diptych.retrieval.overlap import OverlapSearch
+from diptych.evaluation.retrieval_score import (
+    ABSENT,
+    Absent,
+    RetrievalScore,
+    Truth,
+    largest_lesion_slices,
+    mean_dices,
+    pack_labels,
+    score,
+)
+from diptych.fitting.fit_data import LabelledSlices
+from diptych.metrics.decoded_planes import PlaneDecoder, archive_planes
+from diptych.metrics.fusion import DECODED, FusionSearch
+from diptych.metrics.label_decoders import CLASSES
+from diptych.metrics.overlap import METRIC as OVERLAP
+from diptych.metrics.overlap import OverlapSearch
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
-from diptych.tables import Tables
-
-__all__ = ["Trial"]
+from diptych.search.tables import Tables
 
 LONGEST = 10
 

@@ -18,20 +18,17 @@ from numpy.typing import NDArray
 
 from diptych.errors import StoreError, UsageError
 from diptych.evaluation.compare_metrics import Trial
-from diptych.evaluation.decomposed import DecomposedPatient, decompose_patient
-from diptych.evaluation.encoded import encode_once
+from diptych.evaluation.evaluation_data import DecomposedPatient, decompose_patient, encode_once
+from diptych.fitting.fit_data import LabelledSlices
+from diptych.metrics.decoded_planes import PlaneDecoder
+from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.model_tables import tables_of_model
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive
-from diptych.retrieval.decoded_planes import PlaneDecoder
-from diptych.retrieval.label_decoders import LabelDecoders
-from diptych.retrieval.labelled import LabelledSlices
-from diptych.retrieval.metrics import tables_of_model
+from diptych.search.tables import Tables
 from diptych.slices import PatientRecord, SliceGeometry, SliceStore
-from diptych.tables import Tables
 from diptych.volumes import subject_of
-
-__all__ = ["Context", "people"]
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from diptych.evaluation.context import Context
 
-__all__ = ["Block", "Cell", "Figure", "Part", "Section", "Table", "Words", "left_out"]
 
 Cell = str | float | int | None
 

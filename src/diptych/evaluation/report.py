@@ -19,17 +19,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from diptych.drawing.html import STYLE
+from diptych.drawing.sheet import NOTICE
 from diptych.errors import UsageError
 from diptych.evaluation.context import Context
-from diptych.evaluation.manifest import make_manifest
-from diptych.evaluation.markdown import draw_markdown
-from diptych.evaluation.page_style import STYLE
-from diptych.evaluation.part import Block, Figure, Table, Words
-from diptych.evaluation.runner import Finished
-from diptych.evaluation.words import about, show_cell
-from diptych.figures import NOTICE
-
-__all__ = ["draw_block", "draw_page", "results", "show_cell", "table_csv", "terminal_lines", "write_report"]
+from diptych.evaluation.part import Block, Cell, Figure, Table, Words
+from diptych.evaluation.runner import Finished, make_manifest
 
 
 def write_report(finished: Sequence[Finished], context: Context, out: Path) -> Path:
@@ -141,3 +136,48 @@ def _table(table: Table) -> str:
 def _foot(manifest: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     return f"<p>{escape(versions)}. All that the figures follow from is in manifest.json beside this page.</p>"
+
+
+def draw_markdown(finished: Sequence[Finished], manifest: dict[str, Any]) -> str:
+    """The whole report; headings begin at the second level, so that it fits into a larger page."""
+    lines = [about(manifest), ""]
+    for done in finished:
+        lines += [f"## {done.part.title}", "", f"*{done.part.summary}*", ""]
+        for block in done.section.blocks:
+            if isinstance(block, Words):
+                lines += [block.text, ""]
+            elif isinstance(block, Table):
+                lines += [f"### {block.title}", "", *_markdown_table(block), ""]
+                lines += [block.caption, ""] if block.caption else []
+    return "\n".join(lines)
+
+
+def _markdown_table(table: Table) -> list[str]:
+    forms = [table.formats.get(column, ".3f") for column in table.columns]
+    rows = [[show_cell(cell, form) for cell, form in zip(row, forms, strict=True)] for row in table.rows]
+    marks = ["---", *["---:"] * (len(table.columns) - 1)]
+    return [_line(table.columns), _line(marks), *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def show_cell(cell: Cell, form: str = ".3f") -> str:
+    """A cell as it stands on the page: whole numbers and text as they are, other numbers in the column's format."""
+    if cell is None or (isinstance(cell, float) and cell != cell):
+        return "–"
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int):
+        return format(cell, form if form.endswith("d") else "d")
+    text = format(cell, ".3f" if form.endswith("d") else form)
+    return text if any(digit in text for digit in "123456789") else text.removeprefix("-")
+
+
+def about(manifest: dict[str, Any]) -> str:
+    """Model, patients and seed in a sentence."""
+    queries, references = manifest["queries"], manifest["references"]
+    among = "one another" if set(queries) == set(references) else f"{len(references)} reference patients"
+    fingerprint = manifest["model"]["fingerprint"][:12]
+    return f"Model {fingerprint}, {len(queries)} query patients among {among}, seed {manifest['seed']}."

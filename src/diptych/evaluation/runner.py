@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from diptych.errors import UsageError
 from diptych.evaluation.context import Context
-from diptych.evaluation.manifest import make_manifest, part_key
 from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import NAMES, load_part
+from diptych.metrics.label_decoders import LABEL_DECODERS
+from diptych.metrics.learned_tables import FILE as LEARNED_TABLES
 from diptych.progress import Progress, silent
-
-__all__ = ["Finished", "kept_parts", "report_folder", "run_parts"]
+from diptych.slices.slice_store import file_hash
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
@@ -106,3 +110,50 @@ def _write(path: Path, text: str) -> None:
         unfinished.replace(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); make room or give another --out") from None
+
+
+PROGRAMS = ("diptych", "torch", "numpy", "scipy", "numba")
+
+
+def make_manifest(context: Context) -> dict[str, Any]:
+    """All that the figures follow from, as plain values."""
+    return {
+        "model": {
+            "fingerprint": context.fingerprint,
+            "config": context.network.config.to_dict(),
+            "learned_tables": _hash_of(context.model / LEARNED_TABLES),
+            "label_decoders": _hash_of(context.model / LABEL_DECODERS.file),
+        },
+        "archive": None if context.archive is None else context.archive.catalogue.version,
+        "data": _data_hashes(context),
+        "queries": list(context.queries),
+        "references": list(context.references),
+        "seed": context.seed,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PROGRAMS}},
+    }
+
+
+def part_key(manifest: dict[str, Any], part: Part) -> str:
+    """Under what a part's result is kept: another model, other data, another setting give another key."""
+    content = {"manifest": manifest, "part": part.name, "settings": dict(part.settings)}
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _hash_of(file: Path) -> str | None:
+    return file_hash(file) if file.exists() else None
+
+
+def _data_hashes(context: Context) -> dict[str, str]:
+    """One hash per patient, over every array that belongs to it."""
+    content = {
+        key: sorted((name, entry.sha256) for name, entry in record.files.items())
+        for key, record in context.records.items()
+    }
+    return {key: sha256(repr(files).encode()).hexdigest() for key, files in content.items()}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"

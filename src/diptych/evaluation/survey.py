@@ -13,19 +13,22 @@ Knows decomposed patients; nothing about tables or plots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diptych.evaluation.decomposed import DecomposedPatient
-from diptych.model.ssim import ssim
+from diptych.evaluation.context import Context
+from diptych.evaluation.evaluation_data import DecomposedPatient
+from diptych.model.losses import ssim
+from diptych.progress import Progress, silent
+from diptych.search import load_arrays, save_arrays
 from diptych.slices import DATA_RANGE, FILL
-
-__all__ = ["LESION_CLASSES", "Survey", "dice", "survey"]
 
 LESION_CLASSES = {"ET": (3,), "ED": (2,), "NET": (1,), "whole": (1, 2, 3)}
 """What Dice is taken of: the labels that make each class."""
@@ -146,3 +149,34 @@ def _mean(values: Images, mask: Mask) -> float:
 def _voxel_ml(patient: DecomposedPatient) -> float:
     """Volume of one pixel of a slice in millilitres."""
     return abs(float(np.linalg.det(np.array(patient.record.affine)[:3, :3]))) / 1000
+
+
+CACHE_VERSION = 1
+
+
+def surveyed(context: Context, progress: Progress = silent) -> Survey:
+    """Everything that can be counted on the query patients."""
+    path, key = context.cache / "survey.arrays", f"survey {CACHE_VERSION} of {content_key(context)}"
+    names = [field.name for field in fields(Survey) if field.name != "keys"]
+    kept: dict[str, Any] | None = load_arrays(path, key=key)
+    if kept is not None and kept.keys() == set(names):
+        return Survey(keys=context.queries, **kept)
+    found = survey(_decomposed(context, progress), codes=context.network.config.codebook_size)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_arrays(path, {name: getattr(found, name) for name in names}, key=key)
+    return found
+
+
+def content_key(context: Context) -> str:
+    """What the model makes of the query patients follows from this."""
+    hashes = [
+        (key, name, entry.sha256) for key in context.queries for name, entry in context.records[key].files.items()
+    ]
+    return sha256(repr([context.fingerprint, hashes]).encode()).hexdigest()
+
+
+def _decomposed(context: Context, progress: Progress) -> Iterator[DecomposedPatient]:
+    for done, key in enumerate(context.queries, start=1):
+        yield context.decomposed(key)
+        progress(done, len(context.queries), key)

@@ -20,19 +20,17 @@ from typing import Any
 
 from diptych.config import PRESETS, get_preset
 from diptych.errors import StoreError, UsageError
+from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import load_part
-from diptych.evaluation.per_patient import plain
 from diptych.evaluation.retrieval_score import score
 from diptych.evaluation.runner import run_parts
 from diptych.progress import Progress
 from diptych.slices import SliceStore
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 from diptych.training import Length, TrainingOptions, train
-from diptych.training.options import override
-
-__all__ = ["BASE", "PAPER_PRESETS", "Configuration", "SweepOptions", "Trained", "configurations", "sweep"]
+from diptych.training.training_options import override
 
 BASE = "cpu-8x8-small"
 """The preset whose training every configuration shares."""

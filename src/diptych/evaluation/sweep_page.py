@@ -15,16 +15,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure as Plot
 
+from diptych.drawing.html import STYLE
+from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE
 from diptych.errors import UsageError
-from diptych.evaluation.page_style import STYLE
-from diptych.evaluation.panels import Tile, draw_panel
 from diptych.evaluation.part import Block, Cell, Figure, Table, Words
 from diptych.evaluation.report import draw_block, table_csv
+from diptych.evaluation.result_strip import Tile, draw_panel
 from diptych.evaluation.retrieval_score import largest_lesion_slices
 from diptych.evaluation.sweep import METRICS, Trained
-from diptych.figures import CHANNEL_TITLES, NOTICE
-
-__all__ = ["comparison", "write_comparison"]
 
 SHOWN = ("t1gd", "flair")
 COMPACTNESS = {

@@ -3,11 +3,10 @@
 Kept because it is the paper's; search by table look-up (`diptych.search`) is exact and quicker.
 """
 
-from diptych.hashing.binarise import BinaryCodebook, binarise
-from diptych.hashing.codebook import compactness, round_dead
+from diptych.hashing.binarise import BinaryCodebook, binarise, compactness, round_dead
+from diptych.hashing.bit_selection import select_bits
+from diptych.hashing.hash_report import HashReport, Timing, concordance, report, time_distances
 from diptych.hashing.optimise import Reading, optimise
-from diptych.hashing.report import HashReport, Timing, concordance, report, time_distances
-from diptych.hashing.select import select_bits
 
 __all__ = [
     "BinaryCodebook",

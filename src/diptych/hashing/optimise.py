@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from diptych.compiling import compiled, compiled_inline
 from diptych.hashing.binarise import BinaryCodebook
 
-__all__ = ["Reading", "optimise"]
-
 Reading = Literal["per-row", "global"]
 
 Words = NDArray[np.uint64]

@@ -6,7 +6,7 @@ Start with `network.py`. Training lives in `diptych.training`.
 from __future__ import annotations
 
 from diptych.model.critic import Critic
-from diptych.model.export import load_model, save_model
+from diptych.model.model_folder import load_model, save_model
 from diptych.model.network import CodeIds, Decoding, Decomposition, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.quantizer import CodebookUse, Quantized, VectorQuantizer
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.model.blocks import LEAK, he_init_
 
-__all__ = ["Critic"]
-
 
 class Critic(nn.Module):
     """Normal codes `[B, D, h, w]` to one score each, `[B]`; higher looks healthier."""

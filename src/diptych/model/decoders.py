@@ -12,12 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
-from diptych.model.blocks import LEAK, NormConv, ResBlock, Upsample, group_count
-from diptych.model.norm import normalise
-from diptych.model.spade import LesionTiles, SpadeResBlock
-from diptych.model.winograd import Conv3x3
-
-__all__ = ["AnatomyHead", "ImageDecoder", "SegmentationDecoder", "semantic_map"]
+from diptych.model.blocks import LEAK, LesionTiles, NormConv, ResBlock, SpadeResBlock, Upsample, group_count
+from diptych.model.cpu.fused_norm import normalise
 
 
 class SegmentationDecoder(nn.Module):
@@ -27,7 +23,7 @@ class SegmentationDecoder(nn.Module):
         super().__init__()
         widths = config.widths[::-1]
         layers: list[nn.Module] = [
-            Conv3x3(config.code_width, widths[0]),
+            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
             ResBlock(widths[0], widths[0]),
         ]
         for width, next_width in pairwise(widths):
@@ -53,7 +49,7 @@ class ImageDecoder(nn.Module):
         map_channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
         pairs = list(pairwise(widths))
         self.stem = nn.Sequential(
-            Conv3x3(config.code_width, widths[0]),
+            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
             ResBlock(widths[0], widths[0]),
             Upsample(*pairs[0]),
         )

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.model.blocks import NormConv, ResBlock
 
-__all__ = ["Encoder"]
-
 TRUNK_HALVINGS = 2
 
 

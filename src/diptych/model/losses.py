@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -15,20 +16,6 @@ from torch import Tensor
 
 from diptych.config import LossConfig
 from diptych.model.network import ForwardResult
-from diptych.model.ssim import ssim
-
-__all__ = [
-    "NetworkLosses",
-    "anatomy_loss",
-    "critic_loss",
-    "focal_loss",
-    "generalised_dice_loss",
-    "network_losses",
-    "reconstruction_loss",
-    "regulariser_loss",
-    "segmentation_loss",
-    "twin_loss",
-]
 
 CriticFunction = Callable[[Tensor], Tensor]
 
@@ -207,3 +194,35 @@ def critic_loss(
 def regulariser_loss(critic: CriticFunction, diseased: Tensor) -> Tensor:
     """L_reg: normal codes of diseased images should look healthy to the critic."""
     return -critic(diseased).mean()
+
+
+WINDOW = 11
+SIGMA = 1.5
+
+
+def ssim(first: Tensor, second: Tensor, *, data_range: float) -> Tensor:
+    """Mean SSIM of two batches `[B, C, H, W]`, over windows that lie wholly inside the image."""
+    maps = torch.cat([first, second, first.square() + second.square(), first * second], dim=1)
+    mean_1, mean_2, squares, product = _blur(maps).chunk(4, dim=1)
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    means_product = mean_1 * mean_2
+    means_squared = mean_1.square() + mean_2.square()
+    similarity = (2 * means_product + c1) * (2 * (product - means_product) + c2)
+    return (similarity / ((means_squared + c1) * (squares - means_squared + c2))).mean()
+
+
+def _blur(maps: Tensor) -> Tensor:
+    """Rows, then columns, channel by channel: 22 products per pixel instead of 121."""
+    channels = maps.shape[1]
+    window = _window().to(maps)
+    across = window.view(1, 1, 1, -1).expand(channels, 1, 1, WINDOW)
+    down = window.view(1, 1, -1, 1).expand(channels, 1, WINDOW, 1)
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(F.conv2d(maps, across, groups=channels), down, groups=channels)
+
+
+@lru_cache(maxsize=1)
+def _window() -> Tensor:
+    offsets = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
+    weights = torch.exp(-offsets.square() / (2 * SIGMA**2))
+    return weights / weights.sum()

@@ -10,8 +10,11 @@ everything there is to see. Knows nothing about losses, optimisers or files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +24,7 @@ from diptych.errors import UsageError
 from diptych.model.blocks import he_init_
 from diptych.model.decoders import AnatomyHead, ImageDecoder, SegmentationDecoder, semantic_map
 from diptych.model.encoder import Encoder
-from diptych.model.fingerprint import fingerprint
 from diptych.model.quantizer import Quantized, VectorQuantizer
-
-__all__ = ["CodeIds", "Decoding", "Decomposition", "FeatureDecomposingNetwork", "ForwardResult"]
 
 ENCODE_CHUNK = 8
 """Images that `encode` passes at a time, always exactly so many: rounding, and with it every id, is then the same
@@ -222,3 +222,20 @@ class FeatureDecomposingNetwork(nn.Module):
 
 def _channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
+
+
+class Describable(Protocol):
+    """A config that plain values can stand for."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def fingerprint(config: Describable, *states: Mapping[str, Tensor]) -> str:
+    """SHA-256, in hexadecimal, over the canonical config and the weights of each network in order of their names."""
+    digest = hashlib.sha256(json.dumps(config.to_dict(), sort_keys=True).encode())
+    for state in states:
+        for name in sorted(state):
+            tensor = state[name].detach().cpu().contiguous()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -7,17 +7,17 @@ optimiser step, over all accumulated batches and all processes. Knows nothing ab
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from scipy.cluster.vq import kmeans2
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
-from diptych.model.kmeans import kmeans
-
-__all__ = ["CodebookUse", "Quantized", "VectorQuantizer"]
+from diptych.errors import TrainingError
 
 RECENTLY_USED = 0.0037
 """Moving count of a code that was last used, once, 100 updates ago: (1 - 0.99) · 0.99¹⁰⁰."""
@@ -181,3 +181,23 @@ def _rows_by_rank(rows: Tensor) -> list[Tensor]:
     gathered = [torch.empty_like(padded) for _ in lengths]
     dist.all_gather(gathered, padded)
     return [part[: int(length)] for part, length in zip(gathered, lengths, strict=True)]
+
+
+ROWS_PER_CENTRE = 64
+"""Rows looked at per centre; more do not move the centres of a start noticeably."""
+
+
+def kmeans(rows: Tensor, centres: int, *, iterations: int = 10, seed: int = 0) -> Tensor:
+    """Centres `[centres, D]` of rows `[N, D]`, the same for the same rows in any order."""
+    rows = torch.unique(rows, dim=0)  # sorted, too
+    if len(rows) < centres:
+        raise TrainingError(
+            f"k-means start: {len(rows)} different vectors cannot give {centres} codes; encode more batches"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(rows), generator=generator)[: centres * ROWS_PER_CENTRE]
+    sample = rows[chosen.to(rows.device)].double().cpu().numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its old centre, which is what we want
+        found, _ = kmeans2(sample, centres, iter=iterations, minit="++", rng=seed)
+    return torch.from_numpy(found).to(rows)

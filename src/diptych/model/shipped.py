@@ -8,8 +8,6 @@ from pathlib import Path
 
 from diptych.errors import ModelError
 
-__all__ = ["shipped_model", "shipped_model_of", "shipped_models"]
-
 
 def shipped_models() -> dict[str, Path]:
     """Folders of the models inside the package, by name."""

@@ -6,9 +6,9 @@ write_phantoms(folder, …)     many, as BraTS folders, in parallel and resumabl
 
 from __future__ import annotations
 
-from diptych.phantom.config import PhantomConfig
-from diptych.phantom.patient import Phantom, make_phantom, phantom_key
-from diptych.phantom.write import WriteReport, write_phantom, write_phantoms
+from diptych.phantom.phantom_config import PhantomConfig
+from diptych.phantom.phantom_folders import WriteReport, write_phantom, write_phantoms
+from diptych.phantom.phantom_patient import Phantom, make_phantom, phantom_key
 
 __all__ = [
     "Phantom",

@@ -21,8 +21,6 @@ from diptych.errors import InputError
 from diptych.phantom import vessels
 from diptych.phantom.fields import Field, as_field
 
-__all__ = ["Atlas", "AtlasFiles", "load_atlas", "locate_atlas_files"]
-
 MARGIN = 12
 """Millimetres of empty space kept around the template."""
 TISSUE_T1 = {"white": 0.92, "grey": 0.66, "fluid": 0.30}

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from diptych.phantom.anatomy import Tissue
-from diptych.phantom.config import PhantomConfig
+from diptych.phantom.brain import Tissue
 from diptych.phantom.fields import Field, as_field, sigmoid, smooth_noise
-from diptych.phantom.lesion import Lesion
+from diptych.phantom.glioma import Lesion
+from diptych.phantom.phantom_config import PhantomConfig
 from diptych.volumes.volume import CHANNELS
-
-__all__ = ["Contrast", "Scanner", "acquire", "draw_scanner"]
 
 
 @dataclass(frozen=True)

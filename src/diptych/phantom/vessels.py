@@ -11,8 +11,6 @@ from scipy import ndimage
 
 from diptych.phantom.fields import Field
 
-__all__ = ["draw_arteries", "draw_veins"]
-
 Course = tuple[tuple[float, float, float], ...]
 
 VEINS: dict[Course, float] = {

@@ -10,12 +10,11 @@ Knows everything below it: volumes, slices, model, archive, search. Nothing abou
 
 from __future__ import annotations
 
-from diptych.retrieval.answers import Answer, SliceMatch
+from diptych.retrieval.answer import Answer, SliceMatch
 from diptych.retrieval.anywhere import PlacedLesion
 from diptych.retrieval.archive import Archive
-from diptych.retrieval.questions import Question
-from diptych.retrieval.regions import region_of_cells, region_of_mask, region_of_rectangle
-from diptych.retrieval.subjects import EncodedSlice, compose
+from diptych.retrieval.encoded_slice import EncodedSlice, compose
+from diptych.retrieval.question import Question, region_of_cells, region_of_mask, region_of_rectangle
 
 __all__ = [
     "Answer",

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from diptych.search import Match, Query, SearchEngine
 
-__all__ = ["PlacedLesion", "place_lesion", "search_placements"]
-
 Grid = NDArray[np.integer]
 
 

@@ -24,42 +24,45 @@ from diptych import archive as archives
 from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
+from diptych.metrics.decoded_planes import PlaneDecoder, archive_planes
+from diptych.metrics.fusion import DECODED, FusionSearch
+from diptych.metrics.histogram import HistogramSearch
+from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.learned_tables import METRIC as LEARNED
+from diptych.metrics.model_tables import tables_of_model
+from diptych.metrics.overlap import METRIC as OVERLAP
+from diptych.metrics.overlap import OverlapSearch
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import shipped_model_of
 from diptych.progress import Progress, silent
-from diptych.retrieval.answers import Answer, named_matches
+from diptych.retrieval.answer import Answer, named_matches
+from diptych.retrieval.answer_figures import draw_answer
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
-from diptych.retrieval.contrast import contrast_warnings
-from diptych.retrieval.decoded_planes import PlaneDecoder, archive_planes
-from diptych.retrieval.decoding import decode_lesion
-from diptych.retrieval.explain import Explanation, SliceView, explain_match, view_slices
-from diptych.retrieval.figure import draw_answer
-from diptych.retrieval.fusion import DECODED, FusionSearch
-from diptych.retrieval.histogram import HistogramSearch
-from diptych.retrieval.label_decoders import LabelDecoders
-from diptych.retrieval.learned import METRIC as LEARNED
-from diptych.retrieval.metrics import tables_of_model
-from diptych.retrieval.overlap import METRIC as OVERLAP
-from diptych.retrieval.overlap import OverlapSearch
-from diptych.retrieval.pixels import SlicePixels, stored_pixels
-from diptych.retrieval.questions import DEFAULT_METRIC, Question, slice_query, volume_query
-from diptych.retrieval.regions import touched_cells
-from diptych.retrieval.subjects import EncodedSlice, encode_slice, read_one, stored_slice
+from diptych.retrieval.channel_check import contrast_warnings
+from diptych.retrieval.encoded_slice import EncodedSlice, encode_slice, read_one, stored_slice
+from diptych.retrieval.explanation import (
+    Explanation,
+    SlicePixels,
+    SliceView,
+    decode_lesion,
+    explain_match,
+    stored_pixels,
+    view_slices,
+)
+from diptych.retrieval.question import DEFAULT_METRIC, Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck
-from diptych.retrieval.volumes import VolumeMatch, VolumeSearch
+from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
 from diptych.search import Match, Query, SearchEngine
-from diptych.tables import Tables
+from diptych.search.tables import Tables
 from diptych.volumes import Volume, subject_of
-
-__all__ = ["Archive"]
 
 
 @dataclass(frozen=True, eq=False)
 class Archive:
     """An archive, the model that made it, and an engine that searches it; make one with `Archive.open`."""
 
-    store: archives.Archive
+    store: archives.ArchiveStore
     network: FeatureDecomposingNetwork
     tables: Tables
     catalogue: Catalogue
@@ -75,7 +78,7 @@ class Archive:
 
         Without `model`, that must be one of the models that come with Diptych.
         """
-        store = archives.Archive.open(path)
+        store = archives.ArchiveStore.open(path)
         if isinstance(model, FeatureDecomposingNetwork):
             folder, network = None, model
         else:
@@ -295,7 +298,7 @@ class Archive:
         return cells
 
 
-def _shipped(store: archives.Archive) -> Path:
+def _shipped(store: archives.ArchiveStore) -> Path:
     """The folder of the shipped model that made an archive."""
     folder = shipped_model_of(store.model.fingerprint)
     if folder is None:

@@ -21,9 +21,7 @@ from diptych import archive
 from diptych.archive import VolumeInfo
 from diptych.errors import ArchiveError
 from diptych.search import SearchIndex, load_arrays, save_arrays
-from diptych.tables import Tables
-
-__all__ = ["CACHE_FILE", "Catalogue", "open_catalogue"]
+from diptych.search.tables import Tables
 
 CACHE_FILE = "search.arrays"
 CACHE_VERSION = 2
@@ -75,7 +73,7 @@ class Catalogue:
         return np.asarray(np.argmax(shares, axis=1), dtype=np.int64).reshape(self.index.grid)
 
 
-def open_catalogue(store: archive.Archive, tables: Tables) -> Catalogue:
+def open_catalogue(store: archive.ArchiveStore, tables: Tables) -> Catalogue:
     """The current version of an archive, from its cache where that can be trusted."""
     listing = store.listing()
     if not listing.volumes and not listing.problems:
@@ -87,7 +85,7 @@ def open_catalogue(store: archive.Archive, tables: Tables) -> Catalogue:
     return _build(store, tables)
 
 
-def _build(store: archive.Archive, tables: Tables) -> Catalogue:
+def _build(store: archive.ArchiveStore, tables: Tables) -> Catalogue:
     codes = store.codes()
     if not codes.volumes:
         raise ArchiveError(f"{store.path}: every volume is damaged ({codes.problems[0]}); index the sources again")
@@ -106,7 +104,7 @@ def _build(store: archive.Archive, tables: Tables) -> Catalogue:
     return Catalogue(codes.version, index, codes.volumes, **columns, problems=codes.problems)
 
 
-def _save(store: archive.Archive, version: str, arrays: dict[str, NDArray[Any]]) -> None:
+def _save(store: archive.ArchiveStore, version: str, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the cache, and take it back if the archive has moved on: what was removed must not linger in a cache."""
     path = store.cache_folder / CACHE_FILE
     with suppress(OSError):

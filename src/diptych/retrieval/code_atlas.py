@@ -14,23 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive import ArchiveCodes
+from diptych.drawing.tile import Window, window_of
 from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
-from diptych.retrieval.decoding import decode
-from diptych.retrieval.explain import SliceView, view_slices
-from diptych.retrieval.tiles import Window, window_of
-
-__all__ = [
-    "CodeEntry",
-    "CodePlace",
-    "MeanBrains",
-    "Panel",
-    "code_entries",
-    "decode_entries",
-    "find_code",
-    "mean_brains",
-]
+from diptych.retrieval.explanation import SliceView, decode, view_slices
 
 Panel = Literal["normal", "abnormal"]
 

@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from diptych.archive import ArchiveCodes
-from diptych.figures import CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels
+from diptych.drawing.sheet import CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels
+from diptych.drawing.tile import tile
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
 from diptych.retrieval.code_atlas import CodeEntry, MeanBrains, Panel, code_entries, decode_entries, mean_brains
-from diptych.retrieval.explain import SliceView
-from diptych.retrieval.tiles import tile
+from diptych.retrieval.explanation import SliceView
 from diptych.volumes import ANATOMY_LABELS, CHANNELS, LESION_LABELS
-
-__all__ = ["draw_code_atlas"]
 
 SHOWN: dict[Panel, tuple[str, ...]] = {"normal": ("t1", "t2"), "abnormal": ("flair",)}
 """Channels in which the codes of a panel are seen best."""

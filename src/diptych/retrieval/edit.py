@@ -20,12 +20,10 @@ from scipy.ndimage import binary_dilation, label
 
 from diptych.errors import UsageError
 from diptych.retrieval.archive import Archive
-from diptych.retrieval.decoding import decode_lesion
-from diptych.retrieval.regions import touched_cells
-from diptych.retrieval.subjects import EncodedSlice
+from diptych.retrieval.encoded_slice import EncodedSlice
+from diptych.retrieval.explanation import decode_lesion
+from diptych.retrieval.question import touched_cells
 from diptych.slices import FILL
-
-__all__ = ["grow_lesion", "mirror_lesion", "move_lesion", "remove_lesion"]
 
 Cells = NDArray[np.bool_]
 Grid = NDArray[np.integer]

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from PIL import Image, ImageDraw, ImageFont
 
-from diptych.figures import CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels
+from diptych.drawing.sheet import CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels
+from diptych.drawing.tile import scaled, tile, tile_size, window_of
 from diptych.retrieval.archive import Archive
-from diptych.retrieval.explain import SliceView
-from diptych.retrieval.subjects import EncodedSlice
-from diptych.retrieval.tiles import scaled, tile, tile_size, window_of
+from diptych.retrieval.encoded_slice import EncodedSlice
+from diptych.retrieval.explanation import SliceView
 from diptych.volumes import CHANNELS, LESION_LABELS
-
-__all__ = ["draw_edit"]
 
 TILE_HEIGHT = 220
 MARGIN, HEAD, FOOT, SIDE = 8, 52, 30, 64

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
 from diptych.retrieval.catalogue import Catalogue
-from diptych.retrieval.decoding import decode_lesion
-from diptych.retrieval.subjects import EncodedSlice
+from diptych.retrieval.encoded_slice import EncodedSlice
+from diptych.retrieval.explanation import decode_lesion
 from diptych.search import PANELS, Filter, Query, SearchEngine
-
-__all__ = ["Trust", "TrustCheck"]
 
 SAMPLED = 48
 """Archived slices whose nearest neighbours tell what is usual."""

@@ -29,17 +29,6 @@ from torch.optim import Optimizer
 
 from diptych.errors import InputError
 
-__all__ = [
-    "Checkpoint",
-    "load_checkpoint",
-    "optimizer_tensors",
-    "restore_optimizer",
-    "save_checkpoint",
-    "with_prefix",
-    "without_prefix",
-    "write_json",
-]
-
 KEPT = 2
 """Complete checkpoints that stay: the newest, and the one before it should the disk have lied."""
 

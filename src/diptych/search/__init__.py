@@ -1,16 +1,16 @@
 """Search: exact nearest slices, volumes and patients from id grids by table look-up.
 
     index = SearchIndex.build(...)            arrays of ids in, packed index out
-    engine = SearchEngine(index, tables)      `diptych.tables` makes tables from codebooks
+    engine = SearchEngine(index, tables)      `diptych.search.tables` makes tables from codebooks
     matches = engine.search(Query(normal=ids))
 
 Knows arrays; nothing about files, models or pixels. Start reading at `engine.py`.
 """
 
-from diptych.search.cache import load_arrays, save_arrays
+from diptych.search.array_file import load_arrays, save_arrays
 from diptych.search.engine import SearchEngine
-from diptych.search.index import PANELS, SearchIndex
 from diptych.search.query import Filter, Match, PanelMatch, Query
+from diptych.search.search_index import PANELS, SearchIndex
 
 __all__ = [
     "PANELS",

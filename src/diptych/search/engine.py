@@ -6,26 +6,22 @@ Knows nothing about files, models or pixels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import UsageError
 from diptych.search.batch import batch_scan, batches
-from diptych.search.explain import explain
-from diptych.search.habit import Habit
-from diptych.search.index import PANELS, SearchIndex
+from diptych.search.contributions import explain
 from diptych.search.lookup import LookUp
 from diptych.search.pool import Pool
 from diptych.search.prune import pruned_scan
 from diptych.search.query import Match, Query
 from diptych.search.scan import Selection, plain_scan, rank
-from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, expand
-from diptych.search.spread import distance_spread
-from diptych.tables import DistanceTable, Tables
-
-__all__ = ["SearchEngine"]
+from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, distance_spread, expand
+from diptych.search.search_index import PANELS, SearchIndex
+from diptych.search.tables import DistanceTable, Tables
 
 
 class SearchEngine:
@@ -206,3 +202,24 @@ def _sized(mask: NDArray[np.bool_], size: int, what: str) -> NDArray[np.bool_]:
     if mask.shape != (size,):
         raise UsageError(f"{what} of shape {mask.shape}: this archive needs ({size},)")
     return mask
+
+
+PAUSE = 16
+"""Queries of a kind that are scanned plainly after one for which pruning did not pay."""
+
+
+class Habit:
+    """Try; where it did not pay, try again only after a while: a failure then costs little on average."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[Hashable, int] = {}
+
+    def tries(self, kind: Hashable) -> bool:
+        """Whether to prune the next query of a kind."""
+        left = self._pauses.get(kind, 0)
+        self._pauses[kind] = max(0, left - 1)
+        return left == 0
+
+    def note(self, kind: Hashable, *, paid: bool) -> None:
+        """Learn from a query."""
+        self._pauses[kind] = 0 if paid else PAUSE

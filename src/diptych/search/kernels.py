@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled, compiled_inline, prefetch
 
-__all__ = ["BYTE_STRIDE", "HUGE", "Words", "byte_row_sum", "placed", "range_minima", "range_sums"]
-
 BYTE_STRIDE = 272
 """Entries from one look-up row to the next for one-byte ids: 256, and a cache line more."""
 

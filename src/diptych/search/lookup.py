@@ -1,4 +1,4 @@
-"""`LookUp`: one query's distances to every code at every grid position of one panel, laid out for the kernels.
+"""`LookUp`: one query's distances to every code at every grid position of one panel, laid out for the
 
 Knows packed codes, chunk marks and tables. Sums over it are exact whole numbers; a smaller sum is nearer.
 """
@@ -11,18 +11,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search import kernels
 from diptych.search.bounds import Bounds
-from diptych.search.change_kernels import change_minima, change_sums
+from diptych.search.changes import change_minima, change_sums
 from diptych.search.chunks import Chunks, LevelName
-from diptych.search.codes import PanelCodes
-from diptych.search.kernels import BYTE_STRIDE, HUGE
+from diptych.search.kernels import BYTE_STRIDE, HUGE, Ints, Sums, placed, range_minima, range_sums
+from diptych.search.panel_codes import PanelCodes
 from diptych.search.pool import Pool
-
-__all__ = ["LookUp", "flat_table"]
-
-Ints = NDArray[np.integer]
-Sums = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +36,7 @@ class LookUp:
         def work(share: slice) -> None:
             mine = out[int(ends[share.start - 1]) if share.start else 0 :]
             if runs is None:
-                kernels.range_sums(*self._packed, starts[share], stops[share], *self._rare, mine)
+                range_sums(*self._packed, starts[share], stops[share], *self._rare, mine)
             else:
                 change_sums(*self._changes, runs[0][share], runs[1][share], *self._rare, mine)
 
@@ -56,7 +50,7 @@ class LookUp:
 
         def work(share: slice) -> None:
             if runs is None:
-                kernels.range_minima(*self._packed, starts[share], stops[share], *self._rare, out[share])
+                range_minima(*self._packed, starts[share], stops[share], *self._rare, out[share])
             else:
                 change_minima(*self._changes, runs[0][share], runs[1][share], *self._rare, out[share])
 
@@ -88,7 +82,7 @@ class LookUp:
     @cached_property
     def places(self) -> NDArray[np.int32]:
         """Entries by place in the alphabet, `[P, A]`; the place after the last common code stands for rare ones."""
-        places = kernels.placed(self.entries, self.codes.alphabet)
+        places = placed(self.entries, self.codes.alphabet)
         if len(self.codes.rare_slice):
             rare = np.flatnonzero(self.codes.rare.any(axis=1))
             places[rare, -1] = self.cheapest_rare[rare]

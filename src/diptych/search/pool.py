@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pool"]
-
 SMALLEST_SHARE = 4096
 """Rows below which a share costs more to hand out than it brings."""
 

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.bound_kernels import admitted, lower
+from diptych.search.bounds import admitted, lower
 from diptych.search.chunks import LENGTH, PART, Chunks, LevelName
 from diptych.search.pool import Pool
 from diptych.search.scan import Selection, plain_scan, rank
 from diptych.search.score import Keys, Score, expand
-
-__all__ = ["Pruned", "pruned_scan"]
 
 OVERHEAD = 2_000_000
 """What pruning costs however small the archive is, in cells looked up."""

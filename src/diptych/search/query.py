@@ -12,8 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Filter", "Match", "PanelMatch", "Query"]
-
 
 @dataclass(frozen=True, eq=False)
 class Filter:

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from diptych.search.pool import Pool
 from diptych.search.score import Keys, Score
 
-__all__ = ["Selection", "plain_scan", "rank"]
-
-
 Ints = NDArray[np.integer]
 
 

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from diptych.compiling import compiled
 from diptych.search.chunks import LevelName
 from diptych.search.lookup import LookUp
+from diptych.search.panel_codes import PanelCodes
 from diptych.search.pool import Pool
-from diptych.tables import DistanceTable, cosine
-
-__all__ = ["Keys", "Norms", "Score", "SliceNorms", "Term", "expand"]
+from diptych.search.tables import DistanceTable, cosine
 
 Ints = NDArray[np.integer]
 Keys = NDArray[Any]
@@ -172,3 +171,24 @@ def _count_through(starts: Ints, stops: Ints, numbers: NDArray[np.int64]) -> Non
         for number in range(starts[place], stops[place]):
             numbers[at] = number
             at += 1
+
+
+def distance_spread(
+    codes: PanelCodes, table: DistanceTable, region: NDArray[np.bool_], *, pairs: int = 4096, seed: int = 0
+) -> float:
+    """Standard deviation of the distance between random slices; 1 where all distances are equal."""
+    if len(codes) < 2:
+        return 1.0
+    one, other = np.random.default_rng(seed).integers(len(codes), size=(2, pairs))
+    distances = pair_distances(codes.ids(one), codes.ids(other), table, region)
+    return float(np.std(distances)) or 1.0
+
+
+def pair_distances(
+    one: NDArray[np.integer], other: NDArray[np.integer], table: DistanceTable, region: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Distances between two lists of grids `[n, P]`, pair by pair."""
+    weights = table.weights_of(len(region))[region]
+    one, other = one[:, region], other[:, region]
+    lengths = np.diag(table.entries).astype(np.int64)
+    return table.distance(table.entries[one, other] @ weights, lengths[one] @ weights, lengths[other] @ weights)

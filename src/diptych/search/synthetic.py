@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled
 
-__all__ = ["SyntheticArchive", "synthetic_archive"]
-
 SLICES_PER_VOLUME = 155
 LEVELS = 31
 

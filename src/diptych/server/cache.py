@@ -11,8 +11,6 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Cache"]
-
 Value = TypeVar("Value")
 
 

@@ -21,18 +21,14 @@ from diptych.archive.copies import file_digest, patient_files, write_copies
 from diptych.archive.encoding import cut_slices
 from diptych.errors import ArchiveError
 from diptych.retrieval import Archive
-from diptych.retrieval.decoding import decode_lesion
-from diptych.retrieval.explain import SliceView, view_slices
-from diptych.retrieval.pixels import SlicePixels
+from diptych.retrieval.explanation import SlicePixels, SliceView, decode_lesion, view_slices
 from diptych.server.cache import Cache
-from diptych.server.library import Library
+from diptych.server.channel_images import Signal, read_signal
+from diptych.server.live_archive import Library
 from diptych.server.problems import Problem, not_found
 from diptych.server.settings import ServerSettings
-from diptych.server.signals import Signal, read_signal
 from diptych.slices import SliceStack
 from diptych.volumes import CHANNELS, PatientFiles, Volume, read_patient
-
-__all__ = ["Case", "Cases", "Labels"]
 
 Labels = NDArray[np.uint8]
 

@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from diptych.drawing.tile import EDGE
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress
-from diptych.retrieval.decoding import decode, decode_lesion
-from diptych.retrieval.tiles import EDGE
+from diptych.retrieval.explanation import decode, decode_lesion
 from diptych.server.cases import Case, Cases
+from diptych.server.channel_images import Signal
 from diptych.server.jobs import Job, Jobs
 from diptych.server.problems import Problem
-from diptych.server.signals import Signal
 from diptych.slices import FILL
 from diptych.volumes import write_nifti
-
-__all__ = ["Exports", "Prediction"]
 
 Prediction = Literal["mask", "twin"]
 KEPT = 32

@@ -29,8 +29,6 @@ from diptych.server.problems import problem_response
 from diptych.server.settings import ServerSettings
 from diptych.volumes.layout import one_line
 
-__all__ = ["API", "COOKIE", "Guards", "Tries", "cookie_value", "same_secret"]
-
 API = "/api/v1"
 COOKIE = "diptych_session"
 OPEN = (f"{API}/health", f"{API}/session", f"{API}/docs", f"{API}/openapi.json")

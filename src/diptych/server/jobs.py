@@ -19,8 +19,6 @@ from diptych.errors import DiptychError
 from diptych.progress import Progress
 from diptych.server.problems import Problem, not_found
 
-__all__ = ["Cancelled", "Job", "Jobs", "Lane"]
-
 Lane = Literal["decompose", "export", "prepare"]
 State = Literal["queued", "running", "done", "failed"]
 Work = Callable[[Progress], None]

@@ -9,8 +9,6 @@ import json
 from html import escape
 from typing import Any
 
-__all__ = ["NOT_BUILT", "api_page"]
-
 STYLE = """
 body { background: #14161a; color: #d6d9de; font: 16px/1.55 system-ui, sans-serif; max-width: 960px;
   margin: 2.5rem auto; padding: 0 1rem }

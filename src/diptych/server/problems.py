@@ -17,17 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from diptych.errors import (
-    ArchiveError,
-    ArchiveLockedError,
-    DiptychError,
-    InputError,
-    TooLargeError,
-    UsageError,
-)
+from diptych.errors import ArchiveError, ArchiveLockedError, DiptychError, InputError, TooLargeError, UsageError
 from diptych.volumes.layout import one_line
-
-__all__ = ["Problem", "add_problem_handlers", "not_found", "problem_response"]
 
 CODES = {
     400: "bad_request",

@@ -9,32 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-__all__ = [
-    "ArchiveResource",
-    "ErrorResponse",
-    "Explained",
-    "Geometry",
-    "Health",
-    "JobResource",
-    "LabelClass",
-    "MatchResource",
-    "Metric",
-    "ModelResource",
-    "PatientResource",
-    "Patients",
-    "Pictures",
-    "SearchResponse",
-    "SubjectView",
-    "TrustResource",
-    "UploadResource",
-    "UploadedFileResource",
-    "VolumeMatchResource",
-    "VolumeResource",
-    "VolumeSearchResponse",
-    "VolumeSummary",
-    "Volumes",
-]
-
 Grid = list[list[float]]
 
 

@@ -21,18 +21,16 @@ from fastapi import Depends, Request
 from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
-from diptych.server.ahead import LookAhead
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
 from diptych.server.exports import Exports
 from diptych.server.guards import Tries
 from diptych.server.jobs import Job, Jobs
-from diptych.server.library import Library
+from diptych.server.live_archive import Library
+from diptych.server.prefetch import LookAhead
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
 from diptych.server.uploads import Upload, Uploads
-
-__all__ = ["Service", "TheService"]
 
 Result = TypeVar("Result")
 FOLDER = "diptych-server-"

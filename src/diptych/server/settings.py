@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from diptych.volumes import Limits
 
-__all__ = ["ServerSettings", "is_loopback"]
-
 MEGABYTE = 1 << 20
 
 

@@ -22,8 +22,6 @@ from diptych.server.settings import ServerSettings
 from diptych.volumes import CHANNELS, PatientFiles
 from diptych.volumes.layout import NAMES, one_line, split_name
 
-__all__ = ["Upload", "UploadedFile", "Uploads", "shown_name"]
-
 ROLES = (*CHANNELS, "lesion", "anatomy")
 ROLE_OF = {name: role for role, names in NAMES.items() for name in names}
 GZIP_MAGIC = b"\x1f\x8b"

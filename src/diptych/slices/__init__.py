@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from diptych.slices.preprocess import CLIP, DATA_RANGE, FILL, SliceGeometry, SliceStack, slice_volume
-from diptych.slices.record import PatientRecord
-from diptych.slices.store import SliceStore
+from diptych.slices.slice_store import SliceStore
+from diptych.slices.store_record import PatientRecord
 
 if TYPE_CHECKING:
     from diptych.slices.augment import PAPER_AUGMENTATION, ROBUST_AUGMENTATION, Augmentation
-    from diptych.slices.batch import Batch
     from diptych.slices.dataset import SliceDataset
     from diptych.slices.sampling import Draw, MatchedSampler, load_batches
+    from diptych.slices.slice_batch import Batch
 
 __all__ = [
     "CLIP",
@@ -42,7 +42,7 @@ _WITH_TORCH = {
     "PAPER_AUGMENTATION": "augment",
     "ROBUST_AUGMENTATION": "augment",
     "Augmentation": "augment",
-    "Batch": "batch",
+    "Batch": "slice_batch",
     "Draw": "sampling",
     "MatchedSampler": "sampling",
     "SliceDataset": "dataset",

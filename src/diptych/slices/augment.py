@@ -1,8 +1,7 @@
-"""Random rotation, horizontal flip and changes of contrast, for a whole batch at once.
+"""What training changes on slices: rotation, flip, contrast, and lesions grafted on healthy slices.
 
-Every slice has a seed of its own and its change is a function of that seed alone: how a batch is divided over
-processes, workers or accumulation steps makes no difference. Geometry is one affine sampling grid for images, labels
-and twin; it turns about the centre of the frame in millimetres, so pixels need not be square.
+Everything works on a whole batch at once and draws from the generator it is given. A flip swaps left and right
+anatomy labels. A grafted slice has a known healthy twin: the slice before the lesion came.
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
-from diptych.slices.batch import Batch
 from diptych.slices.preprocess import CLIP, DATA_RANGE, FILL
+from diptych.slices.slice_batch import Batch
 from diptych.volumes.volume import ANATOMY_LABELS, mirror_anatomy
-
-__all__ = ["PAPER_AUGMENTATION", "ROBUST_AUGMENTATION", "Augmentation", "Changes", "apply_changes", "augment"]
-
 
 _OTHER_SIDE = torch.from_numpy(mirror_anatomy(np.arange(len(ANATOMY_LABELS), dtype=np.uint8))).long()
 
@@ -145,3 +141,43 @@ def _restain(image: Tensor, changes: Changes) -> Tensor:
     if changes.noise is not None:
         stained = stained + changes.noise * brain
     return (stained + FILL).clamp(*CLIP)
+
+
+SEAM = 5
+"""Pixels over which the lesion fades into its new surroundings."""
+
+
+def graft_lesions(batch: Batch, share: float, seeds: Sequence[int]) -> Batch:
+    """Turn a share of the diseased slices into grafts: the lesion stays, the brain around it is the partner's.
+
+    Slices 2i and 2i + 1 are partners. Only a diseased slice with a healthy partner can be grafted, and only where
+    neither has a true twin of its own.
+    """
+    assert batch.twin is not None
+    partner = (torch.arange(len(batch)) ^ 1).clamp(max=len(batch) - 1)
+    drawn = torch.tensor([float(torch.rand((), generator=torch.Generator().manual_seed(seed ^ 1))) for seed in seeds])
+    alone = ~(batch.has_twin | batch.has_twin[partner])
+    chosen = (batch.diseased & ~batch.diseased[partner] & alone & (drawn < share)).nonzero().flatten()
+    if len(chosen) == 0:
+        return batch
+    ground = partner[chosen]
+    healthy = batch.image[ground]
+    covered = _brain(healthy) & _brain(batch.image[chosen])  # [n, H, W]
+    lesion = batch.lesion[chosen] * covered
+    opacity = avg_pool2d((lesion > 0).float(), SEAM, stride=1, padding=SEAM // 2) * covered
+    image = torch.lerp(healthy, batch.image[chosen], opacity.unsqueeze(1))
+    return replace(
+        batch,
+        image=batch.image.index_copy(0, chosen, image),
+        lesion=batch.lesion.index_copy(0, chosen, lesion),
+        anatomy=batch.anatomy.index_copy(0, chosen, batch.anatomy[ground]),
+        has_anatomy=batch.has_anatomy.index_copy(0, chosen, batch.has_anatomy[ground]),
+        diseased=batch.diseased.index_copy(0, chosen, (lesion > 0).flatten(1).any(dim=1)),
+        twin=batch.twin.index_copy(0, chosen, healthy),
+        has_twin=batch.has_twin.index_fill(0, chosen, True),
+    )
+
+
+def _brain(images: Tensor) -> Tensor:
+    """Where any channel shows tissue, `[n, H, W]`."""
+    return (images > FILL).any(dim=1)

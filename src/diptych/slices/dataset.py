@@ -1,7 +1,6 @@
-"""`SliceDataset`: the slices of chosen patients, from one store or several, as a torch `Dataset`.
+"""`SliceDataset` and `Batch`: the slices of chosen patients, from one store or several, as tensors for the network.
 
-Two ways in: `dataset[i]` gives one slice as a dict, for any `DataLoader`; `dataset.batch(indices, seeds)` gathers and
-augments a whole batch at once and is what training uses. Which slices make a batch is decided in `sampling.py`.
+Knows slice stores; nothing about files of patients or about training.
 """
 
 from __future__ import annotations
@@ -17,14 +16,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from diptych.errors import StoreError
-from diptych.slices.augment import Augmentation, augment
-from diptych.slices.batch import Batch
-from diptych.slices.graft import graft_lesions
+from diptych.slices.augment import Augmentation, augment, graft_lesions
 from diptych.slices.preprocess import SliceGeometry
-from diptych.slices.record import PatientRecord
-from diptych.slices.store import SliceStore
-
-__all__ = ["SliceDataset", "SliceTable"]
+from diptych.slices.slice_batch import Batch
+from diptych.slices.slice_store import SliceStore
+from diptych.slices.store_record import PatientRecord
 
 
 @dataclass(frozen=True, eq=False)

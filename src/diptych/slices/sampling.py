@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from diptych.errors import UsageError
-from diptych.slices.batch import Batch
 from diptych.slices.dataset import SliceDataset, SliceTable
-
-__all__ = ["Draw", "MatchedSampler", "load_batches"]
+from diptych.slices.slice_batch import Batch
 
 WINDOW = 0.03
 """Partners lie within this difference in position: two slices of a brain 140 mm high at 2 mm."""

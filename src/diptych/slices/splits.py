@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from diptych.errors import StoreError, UsageError
-from diptych.slices.record import PatientRecord
+from diptych.slices.store_record import PatientRecord
 from diptych.volumes import subject_of
-
-__all__ = ["Split", "check_split", "given_split", "read_keys", "seeded_split"]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from diptych.runs.length import Length
-from diptych.training.options import RunConfig, TrainingOptions
+from diptych.runs.run_length import Length
 from diptych.training.trainer import train
-from diptych.training.validate import validate
+from diptych.training.training_options import RunConfig, TrainingOptions
+from diptych.training.validation import validate
 
 __all__ = ["Length", "RunConfig", "TrainingOptions", "train", "validate"]

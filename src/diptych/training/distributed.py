@@ -19,8 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Workers", "start_workers"]
-
 
 @dataclass(frozen=True)
 class Workers:

@@ -15,8 +15,6 @@ import torch
 
 from diptych.errors import TrainingError
 
-__all__ = ["Guard", "name_memory_failure", "require_memory"]
-
 CRITIC_LIMIT = 1e4
 """A critic loss beyond this, either way, has lost touch; sound runs on real patients were seen to reach 263."""
 COLLAPSE_SHARE = 0.01

@@ -12,9 +12,7 @@ from typing import Any
 
 from diptych.errors import MissingExtraError
 from diptych.progress import Progress, silent
-from diptych.runs.tables import CsvTable, Say, Trend
-
-__all__ = ["Journal", "TensorBoard"]
+from diptych.runs.csv_tables import CsvTable, Say, Trend
 
 STEP_COLUMNS = (
     "step", "seconds", "planned_steps", "learning_rate", "images_per_second",

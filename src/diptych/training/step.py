@@ -20,6 +20,7 @@ the encoder then runs once more, without gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any
 
@@ -27,16 +28,14 @@ import torch
 from torch import Tensor
 from torch.nn import BatchNorm2d
 
-from diptych.config import Preset
+from diptych.config import Preset, TrainingConfig
 from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
 from diptych.model.losses import critic_loss, network_losses, regulariser_loss
-from diptych.model.transfer import layers_in_common
+from diptych.model.model_folder import layers_in_common
 from diptych.runs.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
+from diptych.runs.run_length import cosine_rate
 from diptych.slices import Batch
-from diptych.training.averaging import AveragedNetwork
 from diptych.training.distributed import Workers
-
-__all__ = ["Learner"]
 
 
 class Learner:
@@ -263,3 +262,40 @@ def _cut(batch: Batch, size: int) -> Iterator[Batch]:
 def _mix(seed: int, step: int) -> int:
     """One seed out of two numbers, so that no two steps share random numbers."""
     return (seed * 1_000_003 + step) % 2**63
+
+
+class AveragedNetwork:
+    """Follows `network` at a distance.
+
+    Weights and codebooks are averaged; everything else (code counts, running statistics) is copied. The decay grows
+    from nothing to `decay` over the first updates, so that the start is soon forgotten.
+    """
+
+    def __init__(self, network: FeatureDecomposingNetwork, decay: float) -> None:
+        self.network = deepcopy(network).requires_grad_(False)
+        self.decay = decay
+
+    @torch.no_grad()
+    def follow(self, network: FeatureDecomposingNetwork, step: int) -> None:
+        """Take in the weights after update number `step`, from 1."""
+        decay = min(self.decay, step / (step + 10))
+        averaged: dict[str, Tensor] = dict(self.network.named_parameters())
+        for name, buffer in self.network.named_buffers():
+            if name.endswith(".codebook"):
+                averaged[name] = buffer
+        for name, value in network.state_dict().items():
+            if name in averaged:
+                averaged[name].lerp_(value, 1 - decay)
+            else:
+                self.network.get_buffer(name).copy_(value)
+
+
+def learning_rate(step: int, planned: int | None, config: TrainingConfig) -> float:
+    """Size of update number `step` (from 1): a linear rise, then half a cosine down to `final_fraction`, or none.
+
+    >>> config = TrainingConfig(learning_rate=1.0, warmup_steps=10, final_fraction=0.0)
+    >>> learning_rate(5, 110, config), round(learning_rate(60, 110, config), 6), learning_rate(110, 110, config)
+    (0.5, 0.5, 0.0)
+    """
+    floor = 1.0 if config.schedule == "constant" else config.final_fraction
+    return cosine_rate(step, planned, peak=config.learning_rate, warmup=config.warmup_steps, floor=floor)

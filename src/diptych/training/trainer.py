@@ -15,28 +15,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diptych.model.export import load_model
+from diptych.model.model_folder import load_model
 from diptych.processes import only_writer
 from diptych.progress import Progress, silent
 from diptych.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
-from diptych.runs.conduct import Interruption, repeatable
-from diptych.runs.length import Plan
-from diptych.runs.tables import Say
+from diptych.runs.csv_tables import Say
+from diptych.runs.run_length import Interruption, Plan, repeatable
 from diptych.slices import Batch, MatchedSampler, load_batches
-from diptych.training.data import RunData, open_data, resolve
 from diptych.training.distributed import Workers, start_workers
-from diptych.training.examples import choose_examples, make_examples
 from diptych.training.guard import Guard, name_memory_failure, require_memory
 from diptych.training.journal import Journal
-from diptych.training.options import RunConfig, TrainingOptions
-from diptych.training.pictures import draw_examples, save_picture
-from diptych.training.run import begin_report, export_model, model_notes
-from diptych.training.schedule import learning_rate
-from diptych.training.step import Learner
-from diptych.training.validate import validate
+from diptych.training.pictures import choose_examples, draw_examples, make_examples, save_picture
+from diptych.training.run_folder import begin_report, export_model, model_notes
+from diptych.training.step import Learner, learning_rate
+from diptych.training.training_data import RunData, open_data, resolve
+from diptych.training.training_options import RunConfig, TrainingOptions
+from diptych.training.validation import validate
 from diptych.volumes.volume import LESION_LABELS
-
-__all__ = ["Trainer", "train"]
 
 SAVE_EVERY = 300.0
 """Seconds between checkpoints, besides the one after each validation."""

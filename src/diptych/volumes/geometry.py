@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from diptych.errors import GeometryError
 from diptych.volumes.layout import one_line
 
-__all__ = ["Reorientation", "affine_from_header", "check_same_place", "to_canonical"]
-
 TOLERANCE = 0.25
 """How far, in voxels, two geometries may differ at any corner and still count as one."""
 MIN_SPACING, MAX_SPACING = 0.01, 50.0

@@ -27,8 +27,6 @@ from diptych.errors import LabelError
 from diptych.volumes.layout import one_line, split_name
 from diptych.volumes.volume import ANATOMY_LABELS, LESION_LABELS
 
-__all__ = ["check_anatomy", "unify_lesion"]
-
 NAMES_SINCE_2023 = {"t1n", "t1c", "t2w", "t2f"}
 NAMES_UNTIL_2022 = {"t1", "t1ce", "t2", "flair"}
 IDENTITY = {label: label for label in LESION_LABELS}

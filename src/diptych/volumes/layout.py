@@ -27,16 +27,6 @@ from pathlib import Path
 from diptych.errors import LayoutError, MissingChannelError
 from diptych.volumes.volume import CHANNELS
 
-__all__ = [
-    "PatientFiles",
-    "find_patients",
-    "one_line",
-    "patient_from_files",
-    "require_channels",
-    "split_name",
-    "subject_of",
-]
-
 NAMES = {
     "t1": ("t1n", "t1"),
     "t1gd": ("t1c", "t1ce", "t1gd"),

@@ -29,8 +29,6 @@ from diptych.errors import TooLargeError, VolumeError
 from diptych.volumes.geometry import affine_from_header
 from diptych.volumes.layout import one_line
 
-__all__ = ["Limits", "NiftiImage", "read_nifti"]
-
 CHUNK = 1 << 20
 MAX_DEFLATE_RATIO = 1032
 """No deflate stream grows by more than this, so a header that needs more is refused before memory is taken."""

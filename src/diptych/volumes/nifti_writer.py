@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from diptych.errors import VolumeError
 from diptych.volumes.layout import one_line
 
-__all__ = ["write_nifti"]
-
 GZIP_LEVEL = 4
 WRITABLE = {"uint8", "int16", "float32"}
 

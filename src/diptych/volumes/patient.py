@@ -23,8 +23,6 @@ from diptych.volumes.nifti import Limits, NiftiImage, read_nifti
 from diptych.volumes.rawhead import raw_head_warning
 from diptych.volumes.volume import CHANNELS, Volume
 
-__all__ = ["read_patient", "voxel_hash"]
-
 NEGATIVE_SHARE = 0.05
 """Negative signal, as a share of positive signal, above which intensities cannot be the scanner's own."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-__all__ = ["raw_head_warning"]
-
 FILLED_FRAME = 0.75
 """Share of voxels with signal above which the air around the head was not zeroed; a brain in a tight box has 0.55."""
 RING_RATIO = 1.5

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ANATOMY_LABELS", "CHANNELS", "LESION_LABELS", "Volume", "mirror_anatomy"]
-
 CHANNELS = ("t1", "t1gd", "t2", "flair")
 """Channel names in the order in which arrays hold them."""
 

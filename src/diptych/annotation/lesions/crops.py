@@ -14,10 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diptych.annotation.lesions.cases import Case
-from diptych.annotation.lesions.presets import LesionPreset
-
-__all__ = ["CropSampler", "Crops"]
+from diptych.annotation.lesions.lesion_cases import Case
+from diptych.annotation.lesions.lesion_network import LesionPreset
 
 JITTER = 0.1
 """Largest change of each channel: added to its z-scores, and multiplied as 1 ± this."""

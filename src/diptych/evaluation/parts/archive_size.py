@@ -9,14 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
 
+from diptych.evaluation.all_distances import Distances
+from diptych.evaluation.contender import own_metrics
 from diptych.evaluation.context import Context
-from diptych.evaluation.fusion import Distances
-from diptych.evaluation.own_answers import own_metrics
 from diptych.evaluation.part import Cell, Figure, Part, Section, Table, left_out
 from diptych.evaluation.retrieval_score import Truth, nearest_slices
 from diptych.progress import Progress
-
-__all__ = ["PART", "mean_of_first", "sizes"]
 
 FIRST = 3
 REPEATS = 12

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from diptych.evaluation.answers import Answers
-from diptych.evaluation.baselines import Skipped, baseline_answers, fitting_keys
+from diptych.evaluation.baseline_answers import Skipped, baseline_answers, fitting_keys
+from diptych.evaluation.contender import OURS, Answers, own_answers
 from diptych.evaluation.context import Context
-from diptych.evaluation.own_answers import OURS, own_answers
+from diptych.evaluation.judge import CONVENTION, Judge, spoken
 from diptych.evaluation.part import Block, Cell, Part, Section, Table, Words
-from diptych.evaluation.scored import CONVENTION, Judge, spoken
 from diptych.progress import Progress
-
-__all__ = ["PART", "verdicts"]
 
 
 def run(context: Context, progress: Progress) -> Section:

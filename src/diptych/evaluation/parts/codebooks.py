@@ -6,15 +6,13 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
 
+from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table
-from diptych.evaluation.per_patient import plain
-from diptych.evaluation.surveyed import surveyed
+from diptych.evaluation.survey import surveyed
 from diptych.hashing import compactness
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress
-
-__all__ = ["PART", "codebooks_of", "perplexity"]
 
 PAPER = {"normal": 0.68, "abnormal": 0.69}
 """Compactness of the paper's 8x8 network with distribution matching."""

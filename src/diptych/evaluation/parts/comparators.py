@@ -6,15 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive.encoding import NetworkEncoder
+from diptych.evaluation.all_distances import Distances
 from diptych.evaluation.bootstrap import Draws
+from diptych.evaluation.contender import own_metrics
 from diptych.evaluation.context import Context
-from diptych.evaluation.fusion import Distances
-from diptych.evaluation.own_answers import own_metrics
 from diptych.evaluation.part import Cell, Part, Section, Table, Words, left_out
 from diptych.evaluation.retrieval_score import Truth, nearest_slices
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 FIRST = 5
 DECODED_AT_ONCE = 32

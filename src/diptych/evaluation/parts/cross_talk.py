@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.evaluation.contender import own_answers
 from diptych.evaluation.context import Context
-from diptych.evaluation.own_answers import own_answers
+from diptych.evaluation.judge import Judge
 from diptych.evaluation.part import Cell, Part, Section, Table, Words, left_out
 from diptych.evaluation.retrieval_score import best_volumes
-from diptych.evaluation.scored import Judge
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 OTHER = {"normal": "abnormal", "abnormal": "normal"}
 WORDS = {"normal": "anatomy", "abnormal": "lesion"}

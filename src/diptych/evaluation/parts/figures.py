@@ -13,18 +13,15 @@ import torch
 from matplotlib.figure import Figure as Plot
 from PIL import Image
 
+from diptych.drawing.sheet import ANATOMY_COLOURS, CHANNEL_TITLES, LESION_COLOURS
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
-from diptych.evaluation.panels import Tile, draw_panel
 from diptych.evaluation.part import Block, Figure, Part, Section, Words
-from diptych.figures import ANATOMY_COLOURS, CHANNEL_TITLES, LESION_COLOURS
+from diptych.evaluation.result_strip import Tile, draw_panel
 from diptych.progress import Progress
 from diptych.slices import SliceDataset
-from diptych.training.examples import choose_examples, make_examples
-from diptych.training.pictures import draw_examples
+from diptych.training.pictures import choose_examples, draw_examples, make_examples
 from diptych.volumes import LESION_LABELS
-
-__all__ = ["PART", "learning_curves"]
 
 SHOWN = ("t1gd", "flair")
 QUERIES, MATCHES = 2, 5

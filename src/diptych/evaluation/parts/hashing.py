@@ -7,15 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
 
+from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table, Words
 from diptych.evaluation.parts.codebooks import codebooks_of
-from diptych.evaluation.per_patient import plain
 from diptych.hashing import BinaryCodebook, HashReport, binarise, optimise, report, round_dead
-from diptych.hashing.codebook import squared_distances
+from diptych.hashing.binarise import squared_distances
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 PAPER = {
     ("normal", "before"): (130816, ".82 .86 .89"),

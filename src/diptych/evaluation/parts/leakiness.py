@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
 
+from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
-from diptych.evaluation.leak import (
+from diptych.evaluation.leak_classifier import (
     ClassifierConfig,
     height_scores,
     matched_pairs,
@@ -23,12 +24,9 @@ from diptych.evaluation.leak import (
     shrink,
 )
 from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_out
-from diptych.evaluation.per_patient import plain
-from diptych.evaluation.surveyed import content_key
+from diptych.evaluation.survey import content_key
 from diptych.progress import Progress
 from diptych.search import load_arrays, save_arrays
-
-__all__ = ["PART", "run"]
 
 IMAGES = {"image": "x, the image itself", "plus": "x̂⁺, reconstruction", "minus": "x̂⁻, healthy twin"}
 CONFIG = ClassifierConfig()

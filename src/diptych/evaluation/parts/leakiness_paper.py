@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
-from diptych.evaluation.leak import PAPER
+from diptych.evaluation.leak_classifier import PAPER
 from diptych.evaluation.part import Part
 from diptych.evaluation.parts.leakiness import run
-
-__all__ = ["PART"]
 
 PART = Part(
     "leakiness_paper",

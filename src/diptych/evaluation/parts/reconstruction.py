@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure as Plot
 
+from diptych.evaluation.bootstrap import CELLS, Summary, plain, summarise
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table
-from diptych.evaluation.per_patient import CELLS, Summary, plain, summarise
-from diptych.evaluation.survey import Survey
-from diptych.evaluation.surveyed import surveyed
+from diptych.evaluation.survey import Survey, surveyed
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 MEASURES = {
     "l1": "Σ|x - x̂| of a slice, as in the paper",

@@ -6,15 +6,12 @@ from typing import Any
 
 from matplotlib.figure import Figure as Plot
 
-from diptych.evaluation.answers import Answers
+from diptych.evaluation.contender import PAPER_METRICS, Answers, own_answers, raw_sum_answers
 from diptych.evaluation.context import Context
-from diptych.evaluation.overlaps import ABSENT, Absent
-from diptych.evaluation.own_answers import PAPER_METRICS, own_answers, raw_sum_answers
+from diptych.evaluation.judge import CONVENTION, Judge
 from diptych.evaluation.part import Block, Cell, Figure, Part, Section, Table, Words
-from diptych.evaluation.scored import CONVENTION, Judge
+from diptych.evaluation.retrieval_score import ABSENT, Absent
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 PAPER = {
     "normal": {"euclidean": 0.50, "angular": 0.47, "hamming": 0.48, "oracle": 0.62},

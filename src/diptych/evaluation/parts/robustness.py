@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
+from torch import Tensor
 
+from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table
-from diptych.evaluation.per_patient import plain
-from diptych.evaluation.perturb import perturbations
 from diptych.evaluation.retrieval_score import score
 from diptych.evaluation.survey import dice
 from diptych.model import CodeIds, FeatureDecomposingNetwork
 from diptych.progress import Progress
 from diptych.search import Filter, Query
-from diptych.slices import Batch, SliceDataset
-
-__all__ = ["PART", "sampled_slices"]
+from diptych.slices import CLIP, FILL, Batch, SliceDataset
+from diptych.slices.augment import Changes, apply_changes
 
 OTHERS = 3
 """Slices of each patient besides the one with the largest lesion."""
@@ -187,3 +187,79 @@ PART = Part(
     run,
     settings={"version": 1},
 )
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """One change of images (and, for rotations, of their labels)."""
+
+    name: str
+    apply: Callable[[Batch], Batch]
+
+
+def perturbations(channels: tuple[str, ...], *, seed: int = 0) -> list[Perturbation]:
+    """All changes that robustness is measured under, the unchanged images first."""
+    return [
+        Perturbation("none", lambda batch: batch),
+        Perturbation("2 % noise of the signal", lambda batch: relative_noise(batch, 0.02, seed=seed)),
+        Perturbation("noise of 0.2 sd", lambda batch: noise(batch, 0.2, seed=seed)),
+        Perturbation("brighter by 0.3 sd", lambda batch: brighten(batch, 0.3)),
+        Perturbation("darker by 0.3 sd", lambda batch: brighten(batch, -0.3)),
+        Perturbation("bias field of ±20 %", lambda batch: bias_field(batch, 0.2)),
+        Perturbation("rotated by 10°", lambda batch: rotate(batch, 10.0)),
+        Perturbation("rotated by -10°", lambda batch: rotate(batch, -10.0)),
+        *(Perturbation(f"without {name}", _without(place)) for place, name in enumerate(channels)),
+    ]
+
+
+def relative_noise(batch: Batch, share: float, *, seed: int) -> Batch:
+    """Gaussian noise whose deviation is a share of each pixel's signal."""
+    return _in_brain(batch, lambda image: FILL + (image - FILL) * (1 + share * _normal(image, seed)))
+
+
+def noise(batch: Batch, deviation: float, *, seed: int) -> Batch:
+    """Gaussian noise of one deviation everywhere in the brain."""
+    return _in_brain(batch, lambda image: image + deviation * _normal(image, seed))
+
+
+def brighten(batch: Batch, offset: float) -> Batch:
+    """Add to all channels, as when z-scoring went by other voxels."""
+    return _in_brain(batch, lambda image: image + offset)
+
+
+def bias_field(batch: Batch, strength: float) -> Batch:
+    """Multiply the signal by a field that falls from the front left corner to the back right one."""
+    H, W = batch.image.shape[2:]
+    down, across = torch.linspace(-1, 1, H)[:, None], torch.linspace(-1, 1, W)[None, :]
+    field = 1 + strength * (down + across) / 2  # [H, W]
+    return _in_brain(batch, lambda image: FILL + (image - FILL) * field)
+
+
+def rotate(batch: Batch, degrees: float) -> Batch:
+    """Turn images and labels about the middle of the frame."""
+    count, channels = batch.image.shape[:2]
+    ones = torch.ones(count, channels)
+    angle = torch.full((count,), math.radians(degrees))
+    changes = Changes(angle, torch.zeros(count, dtype=torch.bool), ones, torch.zeros_like(ones), ones, None)
+    return apply_changes(batch, changes)
+
+
+def drop_channel(batch: Batch, place: int) -> Batch:
+    """Blank one channel, as if it had not been scanned."""
+    image = batch.image.clone()
+    image[:, place] = FILL
+    return replace(batch, image=image)
+
+
+def _without(place: int) -> Callable[[Batch], Batch]:
+    return lambda batch: drop_channel(batch, place)
+
+
+def _in_brain(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """Change what shows brain and keep within the range of z-scores; the rest stays as it is."""
+    brain = batch.image > FILL
+    return replace(batch, image=torch.where(brain, change(batch.image).clamp(*CLIP), batch.image))
+
+
+def _normal(image: Tensor, seed: int) -> Tensor:
+    return torch.randn(image.shape, generator=torch.Generator().manual_seed(seed))

@@ -7,14 +7,11 @@ from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
+from diptych.evaluation.bootstrap import CELLS, Summary, plain, summarise
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table
-from diptych.evaluation.per_patient import CELLS, Summary, plain, summarise
-from diptych.evaluation.survey import LESION_CLASSES, Survey
-from diptych.evaluation.surveyed import surveyed
+from diptych.evaluation.survey import LESION_CLASSES, Survey, surveyed
 from diptych.progress import Progress
-
-__all__ = ["PART", "size_groups"]
 
 ANNOTATOR = {"ET": 0.68, "ED": 0.74, "NET": None, "whole": None}
 """Dice of the paper's annotation networks (appendix B), not of its decoder, for which it prints no number."""

@@ -8,8 +8,6 @@ from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section, Table
 from diptych.progress import Progress
 
-__all__ = ["PART"]
-
 
 def run(context: Context, progress: Progress) -> Section:
     """Count."""

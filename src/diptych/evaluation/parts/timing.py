@@ -11,8 +11,6 @@ from diptych.evaluation.parts.codebooks import codebooks_of
 from diptych.hashing import binarise, optimise, time_distances
 from diptych.progress import Progress
 
-__all__ = ["PART"]
-
 PAPER = {"normal": 0.483, "abnormal": 0.645}
 REPEATS = 5
 CAPTION = (

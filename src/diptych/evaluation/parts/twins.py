@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure as Plot
 
+from diptych.evaluation.bootstrap import CELLS, Summary, plain, summarise
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_out
-from diptych.evaluation.per_patient import CELLS, Summary, plain, summarise
-from diptych.evaluation.survey import Survey
-from diptych.evaluation.surveyed import surveyed
+from diptych.evaluation.survey import Survey, surveyed
 from diptych.progress import Progress
-
-__all__ = ["PART"]
 
 IMAGES = ("x, the input", "x̂⁺, reconstruction", "x̂⁻, healthy twin")
 CAPTION = (

@@ -1,0 +1,77 @@
+"""`KEY-anatomy.json`: how the labels of one patient came about, how good they are, and what they were made from.
+
+Knows the file, not how labels are made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.annotation.places import Place, write_whole
+from diptych.errors import InputError
+from diptych.slices.slice_store import file_hash
+from diptych.volumes import write_nifti
+from diptych.volumes.layout import one_line
+
+FORMAT = "diptych-anatomy-1"
+NOTE = "Research use only, not a medical device"
+
+
+@dataclass(frozen=True)
+class AnatomyRecord:
+    """What is known about one patient's anatomy labels."""
+
+    patient_key: str
+    origin: str
+    """`registration`, or the file that the labels were taken from."""
+    inputs: dict[str, str]
+    """Part to SHA-256 of the file it was read from."""
+    settings: dict[str, Any]
+    labels_sha256: str | None
+    """Of the file of labels as it was written; None when the labels were not good enough to be written."""
+    quality: dict[str, Any] | None
+    """`Quality` as JSON; None for labels from elsewhere."""
+
+
+def write_labels(place: Place, labels: NDArray[np.uint8], affine: NDArray[np.float64], record: AnatomyRecord) -> None:
+    """Write a record that carries the labels' checksum, then move the labels into place."""
+    temporary = place.labels.with_name(f".{secrets.token_hex(4)}.part.{_ending(place.labels)}")
+    try:
+        write_nifti(temporary, labels, affine)
+        place.labels.unlink(missing_ok=True)
+        write_record(place.record, replace(record, labels_sha256=file_hash(temporary)))
+        os.replace(temporary, place.labels)
+    except OSError as error:
+        raise InputError(f"{one_line(place.labels)}: cannot be written ({error.strerror})") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _ending(path: Path) -> str:
+    return "nii.gz" if path.name.lower().endswith(".gz") else "nii"
+
+
+def write_record(path: Path, record: AnatomyRecord) -> None:
+    """Write a record, whole or not at all."""
+    text = json.dumps({"format": FORMAT, **asdict(record), "note": NOTE}, indent=1, ensure_ascii=False)
+    write_whole(path, (text + "\n").encode())
+
+
+def read_record(path: Path) -> AnatomyRecord | None:
+    """The record, or None when there is none that this version wrote."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found.pop("format") != FORMAT:
+            return None
+        found.pop("note")
+        return AnatomyRecord(**found)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

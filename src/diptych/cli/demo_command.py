@@ -1,0 +1,140 @@
+"""`diptych demo`: the whole program once, on patients it makes itself, ending in a page to look at.
+
+phantoms → shipped model → archive → searches by either panel → report (→ the reading room). Needs no data and no
+download.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from diptych.retrieval import Archive
+    from diptych.retrieval.question import By
+
+
+SEED = 2023
+"""Names the demo's patients; the shipped model was never trained on them."""
+QUESTIONS: tuple[tuple[By, str], ...] = (
+    ("normal", "This brain, without its lesion: nearest by anatomy, whatever disease is there"),
+    ("abnormal", "This lesion, in other brains: nearest by disease, whatever anatomy is around it"),
+    ("both", "Both at once, with equal say"),
+)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything the demo makes.")] = Path("demo"),
+    patients: Annotated[int, typer.Option(min=4, help="How many phantom patients to make.")] = 16,
+    serve: Annotated[bool, typer.Option("--serve", help="Then serve the archive to a browser, until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any free one.")] = 8765,
+) -> None:
+    """Make phantom patients, index them with the shipped model, search by either panel, write a report.
+
+    A second run reuses what is there.
+    """
+    from diptych.model.shipped import shipped_model
+    from diptych.retrieval import Archive
+
+    model = shipped_model()
+    _make_patients(out / "patients", patients)
+    _index_patients(out / "patients", out / "archive", model)
+    archive = Archive.open(out / "archive", model=model)
+    report = _write_report(archive, out / "report.html")
+    print(f"{report}: the same with pictures")
+    if serve:
+        _serve(out / "archive", port)
+    else:
+        _say_what_to_try(out, report)
+
+
+def _say_what_to_try(out: Path, report: Path) -> None:
+    patient = f"Phantom-{SEED:05d}-00003"
+    print(f"\nOpen {report} in a browser. Then try:")
+    print(f"  diptych show {out / 'patients' / patient} --out sheet.png")
+    print(f"  diptych search {out / 'archive'} {patient} --by abnormal --metric overlap --figure found.png")
+    print(f"  diptych serve {out / 'archive'}")
+    print("Research use only, not a medical device.")
+
+
+def _serve(archive: Path, port: int) -> None:
+    """Hand over to `diptych serve`."""
+    from diptych.cli.serve_command import serve
+
+    print("\nThree things to try in the reading room:")
+    print("  1. Open a patient and drag the divider over the image: the brain as it is, the brain without its lesion.")
+    print("  2. Move the slider between anatomy and lesion, and see the matches change.")
+    print("  3. Paint a lesion on a healthy slice, and look for patients who have it.", flush=True)
+    serve(archive, model=None, host="127.0.0.1", port=port, token=None, token_file=None)
+
+
+def _make_patients(folder: Path, count: int) -> None:
+    from diptych.cli.console import progress_bar
+    from diptych.phantom import write_phantoms
+    from diptych.processes import cores
+
+    with progress_bar("Making patients") as progress:
+        write_phantoms(folder, patients=count, seed=SEED, workers=cores(), progress=progress)
+    print(f"{folder}: {count} phantom patients, four channels each, with labels and true healthy twins")
+
+
+def _index_patients(patients: Path, archive: Path, model: Path) -> None:
+    from diptych.archive import ArchiveWriter
+    from diptych.archive.encoding import NetworkEncoder
+    from diptych.archive.indexing import find_sources, index_patients
+    from diptych.cli.console import progress_bar
+    from diptych.model import load_model
+
+    encoder = NetworkEncoder(load_model(model))
+    with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
+        index_patients(writer, encoder, find_sources([patients]), progress=progress)
+        slices = writer.stat().slices
+    print(f"{archive}: {slices} slices, each stored as two grids of code ids")
+
+
+def _write_report(archive: Archive, path: Path) -> Path:
+    """One query patient, asked three ways, as a self-contained page and a few lines on the terminal."""
+    from diptych.retrieval import Question
+
+    subject = archive.stored(archive.catalogue.volumes[0].volume_key)
+    parts = [
+        f"<p>The query is {html.escape(subject.name)}, the slice with this patient's largest predicted lesion.</p>"
+    ]
+    for by, meaning in QUESTIONS:
+        answer = archive.query(subject, Question(by=by, top=5))
+        print(f"by {by}: " + ", ".join(match.volume.volume_key for match in answer.matches))
+        parts.append(f"<h2>{meaning}</h2>{_inline(archive.figure(answer), meaning)}")
+    healthy = archive.comparators(subject, Question(top=5))
+    title = "Comparators: this level in others, where no lesion is"
+    parts.append(f"<h2>{title}</h2>{_inline(archive.figure(healthy), title)}")
+    path.write_text(_page("\n".join(parts)), encoding="utf-8")
+    return path
+
+
+def _inline(picture: Image, description: str) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
+
+
+def _page(body: str) -> str:
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Diptych demo</title>
+<style>
+body {{ background: #111; color: #ddd; font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto }}
+h1, h2 {{ font-weight: 500 }} h2 {{ font-size: 1.1rem; margin-top: 2rem }} img {{ max-width: 100% }}
+footer {{ color: #999; margin-top: 2rem }}
+</style>
+<h1>An image as two panels, searched by either</h1>
+{body}
+<footer>Phantom patients, made by the program. Research use only, not a medical device.</footer>
+</html>
+"""

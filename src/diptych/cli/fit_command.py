@@ -1,0 +1,197 @@
+"""What the commands that fit something to a finished model have in common: their options, and what they work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from diptych.evaluation.retrieval_score import RetrievalScore
+    from diptych.model import FeatureDecomposingNetwork
+    from diptych.slices import SliceDataset
+
+
+Stores = Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")]
+Model = Annotated[Path, typer.Option("--model", help="Folder of the model, which is not changed.")]
+TrainList = Annotated[
+    Path | None,
+    typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),
+]
+Steps = Annotated[int | None, typer.Option(help="Learn for so many steps instead, always with one result.")]
+Seed = Annotated[int, typer.Option(help="Start of every random draw.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+@dataclass(frozen=True)
+class Material:
+    """A model, slices to learn from, and slices of others to judge by."""
+
+    network: FeatureDecomposingNetwork
+    train: SliceDataset
+    """Augmented."""
+    test: SliceDataset | None
+
+
+def gather(stores: list[Path], model: Path, *, train_list: Path | None, seed: int) -> Material:
+    """Open stores and model and divide the patients."""
+    from diptych.fitting.fit_data import divide_patients
+    from diptych.model import load_model
+    from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
+
+    network = load_model(model)
+    opened = [SliceStore.open(store) for store in stores]
+    split = divide_patients(opened, train_list=train_list, seed=seed)
+    return Material(
+        network,
+        SliceDataset(opened, split.train, augmentation=PAPER_AUGMENTATION),
+        SliceDataset(opened, split.test) if split.test else None,
+    )
+
+
+LABEL_MINUTES = 10.0
+
+
+def fit_labels(
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
+    minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="10")] = None,
+    steps: Steps = None,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Fit the label decoders that searches by 'overlap' and 'fusion' compare by, and store them beside the model.
+
+    They read more out of the same codes than the model's own decoders, in less time. The model's fingerprint stays what
+    it is, so archives stay valid; their label maps are decoded anew.
+    """
+    from dataclasses import asdict
+
+    from diptych.cli.console import print_json, progress_bar
+    from diptych.fitting.label_fit import fit_label_decoders, judge_labels
+
+    given = gather(stores, model, train_list=train_list, seed=seed)
+    if steps is None and minutes is None:
+        minutes = LABEL_MINUTES
+    with progress_bar("Fitting") as progress:
+        decoders = fit_label_decoders(
+            given.network, given.train, steps=steps, minutes=minutes, seed=seed, progress=progress
+        )
+    path = decoders.save(model)
+    figures = None if given.test is None else judge_labels(decoders, given.test)
+    patients = len(given.train.keys)
+    if json_output:
+        print_json({"file": path, "patients": patients, "judged": figures and asdict(figures)})
+        return
+    print(f"{path}: learnt from {patients} patients")
+    if figures and given.test:
+        for panel, dice in figures.after.items():
+            own = f", as the model itself decodes them {figures.before[panel]:.2f}" if panel in figures.before else ""
+            others = f"{figures.slices} slices of {len(given.test.keys)} others"
+            print(f"{panel} labels on {others}: overlap with the truth {dice:.2f} (Dice){own}")
+
+
+SKETCH_MINUTES = 5.0
+
+
+def fit_sketch(
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
+    minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="5")] = None,
+    steps: Steps = None,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Fit the label encoder that 'diptych search --sketch' needs, and store it beside the model.
+
+    It learns which abnormal codes the model gives to slices with such lesion labels. The model's fingerprint stays
+    what it is, so archives stay valid.
+    """
+    from dataclasses import asdict
+
+    from diptych.cli.console import print_json, progress_bar
+    from diptych.fitting.sketch_fit import fit_label_encoder, judge_sketches
+
+    given = gather(stores, model, train_list=train_list, seed=seed)
+    if steps is None and minutes is None:
+        minutes = SKETCH_MINUTES
+    with progress_bar("Fitting") as progress:
+        sketcher = fit_label_encoder(
+            given.network, given.train, steps=steps, minutes=minutes, seed=seed, progress=progress
+        )
+    path = sketcher.save(model)
+    figures = None if given.test is None else judge_sketches(sketcher, given.test)
+    patients = len(given.train.keys)
+    if json_output:
+        print_json({"file": path, "patients": patients, "judged": figures and asdict(figures)})
+        return
+    print(f"{path}: learnt from {patients} patients")
+    if figures and given.test:
+        print(
+            f"on {figures.slices} slices of {len(given.test.keys)} others: same code in {figures.agreement:.0%} of "
+            f"cells, {figures.lesion_agreement:.0%} of those with lesion; painted and decoded lesion overlap "
+            f"{figures.lesion_dice:.2f} (Dice)"
+        )
+
+
+METRICS = ("euclidean", "angular", "hamming", "learned")
+
+
+def fit_tables(
+    stores: Stores,
+    model: Model,
+    train_list: TrainList = None,
+    steps: Annotated[int, typer.Option(min=0, help="Steps of learning to rank.")] = 400,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Learn distance tables that rank as label overlap does, and store them beside the model.
+
+    The normal code learns from anatomy labels, the abnormal code from lesion labels. Searching with them costs what any
+    other table costs. The model's fingerprint stays what it is, so archives stay valid.
+    """
+    from diptych.cli.console import print_json, progress_bar
+    from diptych.evaluation.compare_metrics import Trial
+    from diptych.fitting.fit_data import divide_patients, encode_labelled
+    from diptych.fitting.table_fit import FitSettings
+    from diptych.fitting.table_fit import fit_tables as fit
+    from diptych.metrics.learned_tables import save_learned_tables
+    from diptych.metrics.model_tables import model_tables
+    from diptych.model import load_model
+    from diptych.slices import SliceStore
+
+    network = load_model(model)
+    opened = [SliceStore.open(store) for store in stores]
+    split = divide_patients(opened, train_list=train_list, seed=seed)
+    with progress_bar("Encoding") as progress:
+        slices = encode_labelled(network, opened, split.train, progress=progress)
+    with progress_bar("Fitting") as progress:
+        tables = fit(network, slices, settings=FitSettings(steps=steps, seed=seed), progress=progress)
+    path = save_learned_tables(tables, model)
+    scores: dict[str, dict[str, RetrievalScore]] = {}
+    if len(split.test) > 1:
+        with progress_bar("Judging") as progress:
+            others = encode_labelled(network, opened, split.test, progress=progress)
+        scores = Trial(others, model_tables(network, learned=tables)).scores(METRICS)
+    if json_output:
+        shares = {by: {metric: one.of_oracle() for metric, one in row.items()} for by, row in scores.items()}
+        print_json({"file": path, **tables.report, "judged_patients": len(split.test), "share_of_oracle": shares})
+    else:
+        print(f"{path}: learnt from {len(split.train)} patients")
+        _print_scores(scores, len(split.test))
+
+
+def _print_scores(scores: dict[str, dict[str, RetrievalScore]], patients: int) -> None:
+    """One line for each metric and way of searching."""
+    if not scores:
+        return
+    first = next(iter(next(iter(scores.values())).values()))
+    print(f"label Dice in % of the oracle on {patients} others, absent classes left out")
+    print(f"{'':20}" + "".join(f"{f'top {top}':>8}" for top in first.dice))
+    for by, row in scores.items():
+        for metric, score in row.items():
+            print(f"{f'{by} {metric}':20}" + "".join(f"{share:8.1%}" for share in score.of_oracle().values()))

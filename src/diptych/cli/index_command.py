@@ -1,0 +1,114 @@
+"""`diptych index`: folders of patients become an archive."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diptych.errors import PartialFailure
+
+if TYPE_CHECKING:
+    from diptych.archive.indexing import IndexReport
+
+
+SHOWN = 10
+"""Warnings printed; `--json` has all of them."""
+
+
+class Pixels(StrEnum):
+    """What the archive keeps of the images themselves."""
+
+    COPY = "copy"
+    REFERENCE = "reference"
+    NONE = "none"
+
+
+def index(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Folders with patients: BraTS of any release, or phantoms.", show_default=False)
+    ],
+    archive: Annotated[Path, typer.Option("--archive", help="The archive to make or to add to.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Folder of the model that encodes.", show_default="the shipped one")
+    ] = None,
+    pixels: Annotated[
+        Pixels,
+        typer.Option(
+            help="Keep de-identified copies of the images, refer to the original files (their paths are then stored), "
+            "or keep codes only."
+        ),
+    ] = Pixels.COPY,
+    source_name: Annotated[
+        str | None, typer.Option("--source", help="Name of the collection, for filters.", show_default=False)
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(help="Label given to every volume, for filters; repeat for more.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV table with columns key, study_date, sex, age, source, tags; dates are shifted.",
+            show_default=False,
+        ),
+    ] = None,
+    predict_lesions: Annotated[
+        bool,
+        typer.Option("--predict-lesions", help="Decode lesion areas of volumes without a label map from their codes."),
+    ] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Slices encoded at a time; any number gives the same ids.")] = 32,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Encode every patient in SOURCES and store the codes, one transaction per patient.
+
+    What is reported as stored survives anything, so a stopped run is resumed by running it again: patients that have
+    not changed are left alone. One that cannot be read is reported and skipped; the exit code is then 4.
+    """
+    from dataclasses import asdict
+
+    from diptych.archive import ArchiveWriter
+    from diptych.archive.encoding import NetworkEncoder
+    from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+    from diptych.cli.console import print_json, progress_bar
+    from diptych.model import load_model
+    from diptych.model.shipped import shipped_model
+
+    patients = find_sources(sources)
+    encoder = NetworkEncoder(load_model(model or shipped_model()))
+    options = IndexOptions(
+        pixels=pixels.value,
+        source=source_name,
+        tags=tuple(tag or ()),
+        metadata=metadata,
+        predict_lesions=predict_lesions,
+        batch_size=batch,
+    )
+    with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
+        report = index_patients(writer, encoder, patients, options=options, progress=progress)
+        stat = writer.stat()
+    if json_output:
+        print_json({"archive": archive, "volumes": stat.volumes, **asdict(report)})
+    else:
+        print(f"{archive}: {stat.volumes} volumes of {stat.patients} patients, {stat.slices} slices")
+        _print_report(report)
+    if report.failed:
+        raise PartialFailure(f"{len(report.failed)} patients failed and were not indexed; the others are in {archive}")
+
+
+def _print_report(report: IndexReport) -> None:
+    rate = report.slices / report.seconds if report.seconds else 0.0
+    print(
+        f"{len(report.added)} added, {len(report.replaced)} replaced, {len(report.unchanged)} unchanged "
+        f"in {report.seconds:.1f} s ({rate:.0f} slices/s)"
+    )
+    lines = [f"{key}: {warning}" for key, warnings in report.warnings.items() for warning in warnings]
+    for line in lines[:SHOWN]:
+        print(f"warning: {line}", file=sys.stderr)
+    if len(lines) > SHOWN:
+        print(f"warning: {len(lines) - SHOWN} more with --json", file=sys.stderr)
+    for key, reason in report.failed.items():
+        print(f"failed: {key}: {reason}", file=sys.stderr)

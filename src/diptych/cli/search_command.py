@@ -1,0 +1,243 @@
+"""`diptych search`: ask an archive for slices, comparators or volumes like a given one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diptych.cli.search_output import check_figure, finish, show_slices, show_volumes
+from diptych.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from diptych.retrieval import Answer, Archive, EncodedSlice, Question
+
+
+class Find(StrEnum):
+    """What is looked for."""
+
+    SLICES = "slices"
+    COMPARATORS = "comparators"
+    VOLUMES = "volumes"
+
+
+class Panel(StrEnum):
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+    BOTH = "both"
+
+
+class Anywhere(StrEnum):
+    SHIFTED = "shifted"
+    MIRRORED = "mirrored"
+    BOTH = "both"
+    HISTOGRAM = "histogram"
+
+
+class Preset(StrEnum):
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+def search(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUERY",
+            help="Folder with a patient's NIfTI files, or an archived volume; may be left out with --sketch.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The model that made the archive.", show_default="the shipped one"),
+    ] = None,
+    slice_number: Annotated[
+        int | None,
+        typer.Option(
+            "--slice", help="Axial plane of the query, from the bottom.", show_default="largest predicted lesion"
+        ),
+    ] = None,
+    find: Annotated[
+        Find,
+        typer.Option(
+            help="Slices; comparators: lesion-free slices of others, nearest by normal code; or whole volumes."
+        ),
+    ] = Find.SLICES,
+    by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
+    weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="euclidean, angular, hamming, overlap, learned, fusion; default: learned where there is one."
+        ),
+    ] = "default",
+    rerank: Annotated[
+        int | None,
+        typer.Option(
+            help="Let the metric choose this many volumes and order them by overlap of decoded labels.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        Preset,
+        typer.Option(
+            help="paper takes Euclidean distances and adds them raw in a search by both; default makes them comparable."
+        ),
+    ] = Preset.DEFAULT,
+    top: Annotated[int, typer.Option(help="How many matches to return at most.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Condition on metadata, such as \"sex = 'F' and age > 60\".", show_default=False),
+    ] = None,
+    per_volume: Annotated[
+        bool, typer.Option("--per-volume", help="One match per volume instead of one per patient.")
+    ] = False,
+    include_own: Annotated[
+        bool, typer.Option("--include-own", help="Let slices of the query's own patient be found.")
+    ] = False,
+    lesion_of: Annotated[
+        str | None,
+        typer.Option(
+            help="Take the abnormal code from this patient or volume; add :N to choose its slice.",
+            show_default=False,
+        ),
+    ] = None,
+    sketch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take the lesion from this painted label map: PNG with values 0 to 3, or NIfTI with one painted "
+            "plane. Without QUERY, search --by abnormal.",
+            show_default=False,
+        ),
+    ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(help='Compare only these grid cells, such as "3,4 3,5" (row,column).', show_default=False),
+    ] = None,
+    box: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare only this rectangle of the slice: top,left,bottom,right in pixels.", show_default=False
+        ),
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Compare only where this PNG, as large as the slice, is not black.", show_default=False),
+    ] = None,
+    inside_lesion: Annotated[
+        bool, typer.Option("--inside-lesion", help="Compare only where a lesion is predicted in the query.")
+    ] = False,
+    anywhere: Annotated[
+        Anywhere | None,
+        typer.Option(help="Find the lesion (--by abnormal) in any place of the slice.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the query and its matches in a row to this PNG.", show_default=False)
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Find what is most like a slice: the best slice of each patient, nearest first.
+
+    The query's own patient is left out. Warnings say when a query does not look like what the model knows. Research
+    use only, not a medical device.
+    """
+    from diptych.retrieval import Archive, Question
+
+    check_figure(figure, of_volumes=find is Find.VOLUMES)
+    opened = Archive.open(archive, model=model)
+    question = Question(
+        by=by.value,
+        weight=weight,
+        combine="paper" if preset is Preset.PAPER else "normalised",
+        metric=metric,
+        rerank=rerank,
+        region=_region(opened, cells, box, mask),
+        inside_lesion=inside_lesion,
+        anywhere=None if anywhere is None else anywhere.value,
+        top=top,
+        group="volume" if per_volume else "patient",
+        where=where,
+        include_own=include_own,
+    )
+    if sketch is not None:
+        if lesion_of is not None or find is not Find.SLICES:
+            raise UsageError("--sketch: the painted lesion finds slices; leave --lesion-of and --find out")
+        show_slices(opened, _ask_sketch(opened, sketch, query, slice_number, question), figure, json_output)
+    elif query is None:
+        raise UsageError("QUERY: name a patient's folder or an archived volume, or paint a lesion and give --sketch")
+    elif find is Find.VOLUMES:
+        question = opened.settled(question)
+        record = opened.whole(Path(query)) if Path(query).is_dir() else opened.store.record(query)
+        show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)
+    else:
+        subject = _subject(opened, query, slice_number)
+        if lesion_of is not None:
+            subject = _with_lesion(opened, subject, lesion_of)
+        ask = opened.comparators if find is Find.COMPARATORS else opened.query
+        show_slices(opened, ask(subject, question), figure, json_output)
+    finish(opened.problems)
+
+
+def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:
+    """A patient's folder where there is one, else an archived volume."""
+    if Path(name).is_dir():
+        return archive.encode(Path(name), z_index=z_index)
+    return archive.stored(name, z_index=z_index)
+
+
+def _ask_sketch(archive: Archive, sketch: Path, query: str | None, z_index: int | None, question: Question) -> Answer:
+    from diptych.retrieval.sketch import Sketcher, ask_sketch, read_sketch
+
+    anatomy = None if query is None else _subject(archive, query, z_index)
+    return ask_sketch(archive, Sketcher.of(archive), read_sketch(sketch), question, anatomy=anatomy)
+
+
+def _with_lesion(archive: Archive, subject: EncodedSlice, lesion_of: str) -> EncodedSlice:
+    from diptych.retrieval import compose
+
+    name, colon, number = lesion_of.rpartition(":")
+    if colon and number.isdigit():
+        return compose(subject, _subject(archive, name, int(number)))
+    return compose(subject, _subject(archive, lesion_of, None))
+
+
+def _region(archive: Archive, cells: str | None, box: str | None, mask: Path | None) -> NDArray[np.bool_] | None:
+    from diptych.retrieval import region_of_cells, region_of_mask, region_of_rectangle
+
+    if sum(given is not None for given in (cells, box, mask)) > 1:
+        raise UsageError("--cells, --box, --mask: give one of them")
+    grid, size = archive.catalogue.index.grid, archive.encoder.geometry.size
+    if cells is not None:
+        pairs = [_numbers(cell, 2, f"--cells {cell}: each is row,column, such as 3,4") for cell in cells.split()]
+        return region_of_cells([(row, column) for row, column in pairs], grid=grid)
+    if box is not None:
+        top, left, bottom, right = _numbers(box, 4, f"--box {box}: give top,left,bottom,right, such as 40,40,80,96")
+        return region_of_rectangle((top, left, bottom, right), image_size=size, grid=grid)
+    return None if mask is None else region_of_mask(_read_mask(mask), image_size=size, grid=grid)
+
+
+def _numbers(text: str, count: int, complaint: str) -> list[int]:
+    parts = text.split(",")
+    if len(parts) != count or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(complaint)
+    return [int(part) for part in parts]
+
+
+def _read_mask(path: Path) -> NDArray[np.uint8]:
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            return np.asarray(image.convert("L"))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{path}: cannot be read as a PNG ({error}); draw the mask on a picture of the slice"
+        ) from None

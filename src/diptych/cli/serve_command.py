@@ -1,0 +1,73 @@
+"""`diptych serve`: an archive in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diptych.errors import InputError, UsageError
+
+NOTICE = "Research use only, not a medical device."
+SHORTEST = 16
+"""Characters of a token."""
+
+
+def serve(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The model that made the archive.", show_default="the shipped one"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="Secret that every request must carry; other users of this machine may see it here.",
+            envvar="DIPTYCH_TOKEN",
+            show_default=False,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is that secret.", show_default=False)
+    ] = None,
+) -> None:
+    """Serve an archive to browsers and programs until Ctrl-C.
+
+    The API describes itself at /api/v1/docs. Uploads are kept in a temporary folder and forgotten after an hour.
+    Research use only, not a medical device.
+    """
+    secret = _secret(token, token_file)
+    from diptych.retrieval import Archive
+    from diptych.server.serve import serve as run
+    from diptych.server.settings import ServerSettings
+
+    settings = ServerSettings(host=host, port=port, token=secret)
+    if not settings.local and secret is None:
+        raise UsageError(f"--host {host}: others can reach it, so a token is needed; give --token-file")
+    opened = Archive.open(archive, model=model)
+    for problem in opened.problems:
+        typer.echo(f"warning: {problem}", err=True)
+    run(opened, settings, ready=lambda address: _announce(archive, address))
+
+
+def _announce(archive: Path, address: str) -> None:
+    typer.echo(f"{archive} is served at {address} (Ctrl-C stops it). {NOTICE}")
+
+
+def _secret(token: str | None, token_file: Path | None) -> str | None:
+    """The token, from wherever it was given."""
+    if token is not None and token_file is not None:
+        raise UsageError("--token, --token-file: give one of them")
+    if token_file is not None:
+        try:
+            token = next(iter(token_file.read_text(encoding="utf-8").splitlines()), "").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{token_file}: cannot be read ({error}); give a text file") from None
+    if token is not None and (len(token) < SHORTEST or not token.isascii() or not token.isprintable()):
+        raise UsageError(f"token of {len(token)} characters: use at least {SHORTEST} letters and digits")
+    return token

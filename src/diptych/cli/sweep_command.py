@@ -1,0 +1,59 @@
+"""`diptych sweep`: the paper's eight configurations trained, evaluated and compared on one page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def sweep(
+    store: Annotated[
+        Path, typer.Option("--store", metavar="STORE", help="Slice store with labels.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the sweep.", show_default=False)],
+    presets: Annotated[
+        str | None,
+        typer.Option(help="Names of paper presets, separated by commas.", show_default="all eight"),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Train each configuration for about this long.")] = 20.0,
+    train_list: Annotated[
+        Path | None, typer.Option(help="Text file of patients to train on.", show_default="seven tenths of the store")
+    ] = None,
+    test_list: Annotated[
+        Path | None, typer.Option(help="Text file of patients to evaluate on.", show_default="the others")
+    ] = None,
+    leakiness: Annotated[
+        bool, typer.Option("--leakiness", help="Measure leakiness too, minutes more for each configuration.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")] = None,
+) -> None:
+    """Train and evaluate the paper's configurations at a size that fits the machine, and compare them on one page.
+
+    Grids of 4x4 to 32x32, with and without distribution matching, small networks for the store's slices; grids too fine
+    for the slices are left out. The same command run again goes on where it stopped. DIR/index.html compares what is
+    finished.
+    """
+    from diptych.cli.console import progress_bar
+    from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions
+    from diptych.evaluation.sweep import sweep as run_sweep
+    from diptych.evaluation.sweep_page import write_comparison
+
+    names = PAPER_PRESETS if presets is None else tuple(name.strip() for name in presets.split(","))
+    options = SweepOptions(
+        store=store,
+        out=out,
+        presets=names,
+        minutes=minutes,
+        train_list=train_list,
+        test_list=test_list,
+        leakiness=leakiness,
+        seed=seed,
+        threads=threads,
+    )
+    for trained in run_sweep(options, show=progress_bar, say=lambda line: print(line, file=sys.stderr, flush=True)):
+        page = write_comparison(trained, out)
+        print(f"{page}: {len(trained)} configurations", flush=True)

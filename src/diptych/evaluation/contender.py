@@ -1,0 +1,142 @@
+"""`Answers`: what one way of searching found for every query, what it keeps of a slice, and what it costs.
+
+Also the answers of Diptych's own metrics, from the engine that users search with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diptych.evaluation.all_distances import FUSED, panels_of
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.context import Context
+from diptych.evaluation.retrieval_score import best_volumes
+from diptych.metrics.fusion import METRIC as FUSION
+from diptych.metrics.overlap import METRIC as OVERLAP
+from diptych.progress import Progress, silent
+
+Distances = Callable[[str, int], NDArray[np.floating]]
+"""By what is searched and the number of a query: distances to all slices, `[N]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """One method's answers to all queries."""
+
+    name: str
+    about: str
+    """One sentence: what is compared."""
+    found: Mapping[str, NDArray[np.int64]]
+    """By what was searched: slices, best first, `[Q, T]`."""
+    bytes_per_slice: Mapping[str, float]
+    """By what was searched: what an archive must keep of each slice."""
+    read_seconds: float
+    """CPU time from one image to what is compared."""
+    search_seconds: Mapping[str, float]
+    """By what was searched: CPU time of one query over all slices, once it has been read."""
+
+
+def answer_by_distance(
+    trial: Trial,
+    name: str,
+    about: str,
+    distances: Distances,
+    *,
+    bytes_per_slice: float | Mapping[str, float],
+    read_seconds: float,
+) -> Answers:
+    """Let distances decide: the nearest slice of each volume, nearest volume first, the same person never."""
+    found, seconds = {}, {}
+    for by, truth in trial.truths().items():
+        rows = np.empty(truth.dice.shape)
+        started = time.process_time()
+        for query in range(len(rows)):
+            rows[query] = distances(by, query)
+        seconds[by] = (time.process_time() - started) / max(len(rows), 1)
+        found[by] = best_volumes(rows, truth)[:, : trial.longest].astype(np.int64)
+    kept = bytes_per_slice if isinstance(bytes_per_slice, Mapping) else dict.fromkeys(found, bytes_per_slice)
+    return Answers(name, about, found, kept, read_seconds, seconds)
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU time that some work takes; unlike the time on the clock, it does not depend on what else the machine does."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+PAPER_METRICS = {"euclidean": "D_E", "angular": "D_A", "hamming": "D_H"}
+OURS = FUSION
+"""The metric that others are compared with; chosen on validation patients."""
+
+ABOUT = {
+    "euclidean": "D_E between code vectors",
+    "angular": "D_A between code vectors",
+    "hamming": "D_H between optimised binary codes",
+    "learned": "tables that rank as label overlap does",
+    OVERLAP: "overlap of the labels that codes decode to, neighbouring slices included",
+    FUSION: "overlap with some of learned, neighbouring slices included",
+}
+
+
+def own_metrics(trial: Trial) -> list[str]:
+    """Every metric that this model offers."""
+    tables = [name for name in ABOUT if name in trial.tables.normal and name in trial.tables.abnormal]
+    decoder = trial.decoder
+    maps = [OVERLAP] if decoder is not None and set(panels_of("both")) <= set(decoder.panels) else []
+    fusion = [FUSION] if {*tables, *maps} >= set(FUSED) else []
+    return [*tables, *maps, *fusion]
+
+
+def own_answers(context: Context, progress: Progress = silent) -> list[Answers]:
+    """All metrics' answers, worked out once."""
+    trial = context.trial(progress)
+    metrics = own_metrics(trial)
+    answers = []
+    for done, metric in enumerate(metrics, start=1):
+        answers.append(context.once(f"answers by {metric}", partial(_answer, context, trial, metric)))
+        progress(done, len(metrics), metric)
+    return answers
+
+
+def raw_sum_answers(context: Context) -> list[Answers]:
+    """The paper's S_sum to the letter: raw distances of both panels added, whatever their scales."""
+    trial = context.trial()
+    return [
+        Answers(
+            name=f"{metric}, raw sum",
+            about=f"{symbol} of both panels, added as they are",
+            found={"both": trial.search(metric, "both", raw_sum=True)},
+            bytes_per_slice={"both": float(sum(_kept(trial, metric, panel) for panel in panels_of("both")))},
+            read_seconds=float("nan"),
+            search_seconds={"both": float("nan")},
+        )
+        for metric, symbol in PAPER_METRICS.items()
+    ]
+
+
+def _answer(context: Context, trial: Trial, metric: str) -> Answers:
+    image = torch.zeros(1, context.network.config.channels, *context.network.config.image_size)
+    read = cpu_seconds(lambda: context.network.encode(image))
+    kept = {by: float(sum(_kept(trial, metric, panel) for panel in panels_of(by))) for by in trial.bys}
+    found, seconds = {}, {}
+    for by in trial.bys:
+        trial.search_one(int(trial.queries[0]), metric, by)  # what is made on first use is no part of a query
+        started = time.process_time()
+        found[by] = trial.search(metric, by)
+        seconds[by] = (time.process_time() - started) / len(trial.queries)
+    return Answers(metric, ABOUT[metric], found, kept, read, seconds)
+
+
+def _kept(trial: Trial, metric: str, panel: str) -> int:
+    """Bytes per slice of one panel: ids for tables, packed label maps for overlap."""
+    ids = trial.engine.index.cells * (1 if trial.tables.panel(panel)["euclidean"].codes <= 256 else 2)
+    maps = trial.overlap.planes[panel].words[0].nbytes if metric in (OVERLAP, FUSION) else 0
+    return ids + maps

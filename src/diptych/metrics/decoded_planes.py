@@ -1,0 +1,119 @@
+"""From ids to planes: the label maps that codes stand for, small and packed, for one slice or a whole archive.
+
+The model's label decoders are asked where it has some. Without them the abnormal code goes through the segmentation
+decoder and the normal code through the anatomy head, and probabilities are averaged down to a grid of 32 × 32. They are
+kept at three levels: 384 bytes per class. An archive's planes are decoded once and kept in its cache folder, which may
+be deleted at any time. Knows decoders and caches; nothing about queries.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.label_planes import Planes
+from diptych.model import FeatureDecomposingNetwork
+from diptych.model.label_networks import GRID
+from diptych.progress import Progress, silent
+from diptych.search import SearchIndex, load_arrays, save_arrays
+
+LEVELS = (1 / 6, 1 / 2, 5 / 6)
+"""Each plane stands for a third of the probability, this being its middle. One plane alone finds a little less."""
+
+CACHE_FILE = "planes-{panel}.arrays"
+CACHE_VERSION = 2
+"""Raise it whenever grid, levels or decoding change."""
+
+BATCH = 32
+
+
+class PlaneDecoder:
+    """Decodes ids with one network, or with the label decoders that were fitted to it."""
+
+    def __init__(self, network: FeatureDecomposingNetwork, labels: LabelDecoders | None = None) -> None:
+        self.network = network.eval()
+        self.labels = labels
+        self.device = network.normal_quantizer.codebook.device
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """Panels whose ids decode to labels."""
+        fitted = self.labels is not None and "normal" in self.labels.decoders
+        return ("normal", "abnormal") if fitted or self.network.anatomy_head is not None else ("abnormal",)
+
+    @property
+    def version(self) -> str:
+        """Which of several ways to decode this model's ids it is."""
+        return f"{CACHE_VERSION} {'by the network' if self.labels is None else self.labels.version}"
+
+    def __call__(self, panel: str, ids: NDArray[np.integer]) -> Planes:
+        """Planes of ids `[n, h, w]`."""
+        return Planes.of_probabilities(self.probabilities(panel, ids), LEVELS)
+
+    @torch.no_grad()
+    def probabilities(self, panel: str, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Probabilities of the classes, background left out, `[n, C, 32, 32]`."""
+        grids = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(self.device)
+        if self.labels is not None and panel in self.labels.decoders:
+            return np.asarray(self.labels.shares(panel, grids).cpu().numpy())
+        logits = self._lesion(grids) if panel == "abnormal" else self._anatomy(grids)
+        shares = F.adaptive_avg_pool2d(logits.softmax(dim=1)[:, 1:], GRID)
+        return np.asarray(shares.cpu().numpy())
+
+    def _lesion(self, ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.network.segmentation_decoder(self.network.abnormal_quantizer.lookup(ids))
+        return logits
+
+    def _anatomy(self, ids: torch.Tensor) -> torch.Tensor:
+        """Without any lesion painted: the anatomy is a matter of the normal code alone."""
+        network, decoder = self.network, self.network.image_decoder
+        assert network.anatomy_head is not None, "panels leaves the normal panel out"
+        config = network.config
+        channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
+        nothing = torch.zeros(0, channels, *config.image_size, device=self.device)
+        features = decoder.paint(decoder.stem(network.normal_quantizer.lookup(ids)), nothing)
+        logits: torch.Tensor = network.anatomy_head(features)
+        return logits
+
+
+def archive_planes(
+    index: SearchIndex, panel: str, decoder: PlaneDecoder, *, cache: Path, version: str, progress: Progress = silent
+) -> Planes:
+    """Planes of every slice of an index, from the cache folder where they are there.
+
+    Args:
+        index: the slices.
+        panel: whose ids to decode.
+        decoder: made of the archive's own model.
+        cache: folder of the archive's cache.
+        version: names the archive's content and model.
+        progress: told after each batch of different slices.
+    """
+    path, key = cache / CACHE_FILE.format(panel=panel), f"planes {decoder.version} of {version}"
+    arrays = load_arrays(path, key=key)
+    if arrays is not None and arrays.keys() == {"words", "areas"} and len(arrays["areas"]) == len(index):
+        height, width = len(LEVELS) * GRID[0], GRID[1]
+        return Planes((height, width), arrays["words"].view("<u8"), arrays["areas"], len(LEVELS))
+    planes = _decode_all(index, panel, decoder, progress)
+    with suppress(OSError):
+        cache.mkdir(mode=0o700, exist_ok=True)
+        save_arrays(path, {"words": planes.words.view(np.uint8), "areas": planes.areas}, key=key)
+    return planes
+
+
+def _decode_all(index: SearchIndex, panel: str, decoder: PlaneDecoder, progress: Progress) -> Planes:
+    """Decode each different grid of ids once: lesion-free slices often have the same."""
+    ids = index.codes[panel].ids(np.arange(len(index)))
+    different, place = np.unique(ids, axis=0, return_inverse=True)
+    grids = different.reshape(-1, *index.grid)
+    parts = []
+    for start in range(0, len(grids), BATCH):
+        parts.append(decoder(panel, grids[start : start + BATCH]))
+        progress(min(start + BATCH, len(grids)), len(grids), f"{panel} planes")
+    return Planes.join(parts).take(place.reshape(-1))

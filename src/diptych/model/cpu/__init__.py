@@ -1,0 +1,1 @@
+"""Hand-written kernels of the network for CPUs: fused normalisation and what it needs."""

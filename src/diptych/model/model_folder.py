@@ -1,0 +1,164 @@
+"""A trained network as a folder: weights, config, fingerprint and a card for people; and what a network takes over.
+
+The fingerprint is a model's identity: archives made with one model are never searched with another. Nothing is
+pickled. A network of another shape can take over every layer that both have at the same resolution.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from diptych.config import ModelConfig
+from diptych.errors import DiptychError, ModelError
+from diptych.model.network import FeatureDecomposingNetwork, fingerprint
+
+FORMAT = "diptych-model"
+VERSION = 1
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+
+
+def save_model(network: FeatureDecomposingNetwork, folder: Path, *, notes: str = "") -> str:
+    """Write the network to `folder`, which is made; returns the fingerprint.
+
+    Args:
+        network: what to save.
+        folder: where to.
+        notes: paragraphs for the model card: data, settings, results.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    identity = fingerprint(network.config, state)
+    save_file(state, folder / WEIGHTS)
+    description = {"format": FORMAT, "version": VERSION, "fingerprint": identity, "model": network.config.to_dict()}
+    (folder / CONFIG).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    (folder / CARD).write_text(_card(network, identity, notes), encoding="utf-8")
+    return identity
+
+
+def load_model(folder: Path) -> FeatureDecomposingNetwork:
+    """Read a network that `save_model` wrote, in evaluation mode; anything else is a `ModelError`."""
+    folder = Path(folder)
+    description = _read_description(folder / CONFIG)
+    config = _read_config(folder / CONFIG, description)
+    with torch.device("meta"):  # shapes only: nothing is allocated for a config that does not fit its weights
+        network = FeatureDecomposingNetwork(config)
+    state = _read_weights(folder / WEIGHTS, network.state_dict())
+    found = fingerprint(config, state)
+    if found != description["fingerprint"]:
+        raise ModelError(
+            f"{folder}: weights and config have fingerprint {found[:12]}, not {str(description['fingerprint'])[:12]} "
+            "as recorded; the files were changed or mixed up: export the model again"
+        )
+    network.to_empty(device="cpu").load_state_dict(state)
+    return network.eval()
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path}: not there; a model is a folder that `diptych train` wrote") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read as JSON ({_first_line(error)}); export the model again") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ModelError(f"{path}: not the config of a Diptych model; give the folder that `diptych train` wrote")
+    if description.get("version") != VERSION:
+        raise ModelError(
+            f"{path}: model format {description.get('version')!r}, but this Diptych reads {VERSION}; "
+            "use the Diptych that wrote it, or export again"
+        )
+    if not isinstance(description.get("fingerprint"), str) or not isinstance(description.get("model"), dict):
+        raise ModelError(f"{path}: fingerprint or network description is missing; export the model again")
+    return description
+
+
+def _read_config(path: Path, description: dict[str, Any]) -> ModelConfig:
+    try:
+        return ModelConfig.from_dict(description["model"])
+    except (DiptychError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: {_first_line(error)}") from None
+
+
+def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ModelError(f"{path}: not there; only safetensors weights are read, never pickles")
+    try:
+        state = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{path}: not a safetensors file ({_first_line(error)}); export the model again") from None
+    if wrong := sorted(state.keys() ^ expected.keys()):
+        raise ModelError(f"{path}: {len(wrong)} tensors missing or unknown, such as {wrong[0]}; export the model again")
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+            raise ModelError(
+                f"{path}: {name} is {_describe(tensor)}, the config asks for {_describe(expected[name])}; "
+                "weights and config belong to different models"
+            )
+    return state
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _card(network: FeatureDecomposingNetwork, identity: str, notes: str) -> str:
+    config = network.config
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    size, grid = ("x".join(map(str, pair)) for pair in (config.image_size, config.latent_size))
+    anatomy = "yes" if config.anatomy_classes else "no"
+    return f"""# Diptych model {identity[:12]}
+
+**Research use only, not a medical device.**
+
+A feature decomposing network (Kobayashi et al.): it reads an axial brain MR slice as a normal and an abnormal code.
+
+| | |
+|---|---|
+| fingerprint | `{identity}` |
+| input | {config.channels} channels, {size} pixels, z-scores clipped to [-3, 5] |
+| codes | two {grid} grids, {config.codebook_size} codes of width {config.code_width} each |
+| anatomy head | {anatomy} |
+| parameters | {parameters:,} |
+| made with | torch {torch.__version__} |
+
+Codes are patient data: the decoder turns them back into an image. Guard them like images.
+
+{notes.strip() or "Data, settings, results per class and failure modes: not recorded yet."}
+"""
+
+
+CLIMB = re.compile(r"(segmentation_decoder\.climb|image_decoder\.(?:upsamples|blocks))\.(\d+)\.(.+)")
+"""Lists of layers that climb to full resolution, and are so counted from their end."""
+CODEBOOKS = ("normal_quantizer.", "abnormal_quantizer.")
+
+
+def layers_in_common(source: FeatureDecomposingNetwork, target: FeatureDecomposingNetwork) -> dict[str, Tensor]:
+    """The weights of `source` that fit into `target`, by the target's names."""
+    theirs = {_from_full_resolution(name, source): tensor for name, tensor in source.state_dict().items()}
+    found = {}
+    for name, tensor in target.state_dict().items():
+        other = theirs.get(_from_full_resolution(name, target))
+        if other is not None and other.shape == tensor.shape and not name.startswith(CODEBOOKS):
+            found[name] = other
+    return found
+
+
+def _from_full_resolution(name: str, network: FeatureDecomposingNetwork) -> str:
+    """The name of a weight with the place in its list of layers counted from full resolution."""
+    found = CLIMB.fullmatch(name)
+    if found is None:
+        return name
+    layers, place, rest = found.groups()
+    return f"{layers}.{int(place) - len(network.get_submodule(layers))}.{rest}"  # type: ignore[arg-type]

@@ -1,0 +1,160 @@
+"""`Question`: what is asked about a slice, in a user's words, and how it becomes a query to the search engine.
+
+Knows catalogues and search queries; nothing about images or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from diptych.archive.filters import parse_filter
+from diptych.errors import UsageError
+from diptych.retrieval.catalogue import Catalogue
+from diptych.retrieval.encoded_slice import EncodedSlice
+from diptych.search import Filter, Query
+
+By = Literal["normal", "abnormal", "both"]
+DEFAULT_METRIC = "default"
+"""The best metric that searches without decoding; an archive settles which one that is (`Archive.settled`)."""
+Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """How slices are compared, and which may be found."""
+
+    by: By = "both"
+    """Which panel to compare: the anatomy (normal), the lesion (abnormal), or both."""
+    weight: float = 0.5
+    """Share of the normal panel in a search by both, 0 to 1."""
+    combine: Literal["normalised", "paper"] = "normalised"
+    """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
+    metric: str = DEFAULT_METRIC
+    """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, overlap
+    between the labels that codes decode to, or fusion of the last two; default is learned where the model has it, else
+    (and with the paper's way to combine) euclidean."""
+    rerank: int | None = None
+    """Let the metric choose this many volumes, and order those by overlap."""
+    region: NDArray[np.bool_] | None = None
+    """Cells to compare, `[h, w]` (see `regions`); all of them by default."""
+    inside_lesion: bool = False
+    """Compare only the cells in which the query's lesion is predicted."""
+    anywhere: Anywhere | None = None
+    """Find the lesion elsewhere too: shifted, mirrored, both of these, or as a histogram without any place."""
+    top: int = 10
+    """How many matches to return at most."""
+    group: Literal["patient", "volume"] = "patient"
+    """One match per patient, or one per volume."""
+    where: str | None = None
+    """Condition on metadata that volumes must fulfil, such as "sex = 'F' and age > 60"."""
+    lesion_free: bool = False
+    """Find only slices that are known to hold no lesion."""
+    include_own: bool = False
+    """Whether slices of the query's own patient may be found."""
+
+
+def slice_query(
+    question: Question, subject: EncodedSlice, catalogue: Catalogue, *, region: NDArray[np.bool_] | None = None
+) -> Query:
+    """The question about a slice as a query, over `region` where that is given."""
+    query = volume_query(question, subject.patients, catalogue)
+    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, region=region)
+
+
+def volume_query(question: Question, own: Collection[str], catalogue: Catalogue) -> Query:
+    """Everything that a question says but for the ids; `own` are the patients it is about."""
+    if question.anywhere not in (None, *get_args(Anywhere)):
+        raise UsageError(f"anywhere {question.anywhere!r}: choose one of {', '.join(get_args(Anywhere))}")
+    if question.anywhere is not None and question.by != "abnormal":
+        raise UsageError(f"by {question.by}: only a lesion can lie anywhere; search by abnormal")
+    return Query(
+        by=question.by,
+        weight=question.weight,
+        combine=question.combine,
+        metric="euclidean" if question.metric == DEFAULT_METRIC else question.metric,
+        region=question.region,
+        top=question.top,
+        group=question.group,
+        where=_filter(question, own, catalogue),
+    )
+
+
+def _filter(question: Question, own: Collection[str], catalogue: Catalogue) -> Filter:
+    """Which volumes and slices may be found."""
+    if question.lesion_free and not catalogue.index.lesion_free.any():
+        raise UsageError(
+            "lesion-free slices: none is known in this archive; index patients with label maps, or with "
+            "--predict-lesions"
+        )
+    known = [catalogue.patients[key] for key in own if key in catalogue.patients]
+    return Filter(
+        volumes=None if question.where is None else parse_filter(question.where).keep(catalogue.volumes),
+        exclude_patients=() if question.include_own else known,
+        lesion_free=question.lesion_free,
+    )
+
+
+Region = NDArray[np.bool_]
+"""`[h, w]`, true where cells are compared."""
+
+
+def region_of_cells(cells: Iterable[tuple[int, int]], *, grid: tuple[int, int]) -> Region:
+    """Cells by row and column, counted from 0 at the top left.
+
+    >>> region_of_cells([(0, 1)], grid=(2, 3)).astype(int).tolist()
+    [[0, 1, 0], [0, 0, 0]]
+    """
+    region = np.zeros(grid, dtype=np.bool_)
+    for row, column in cells:
+        if not (0 <= row < grid[0] and 0 <= column < grid[1]):
+            raise UsageError(f"cell {row},{column}: this grid has rows 0…{grid[0] - 1} and columns 0…{grid[1] - 1}")
+        region[row, column] = True
+    return _filled(region, "no cell is given; name at least one, such as 3,4")
+
+
+def region_of_rectangle(
+    rectangle: tuple[int, int, int, int], *, image_size: tuple[int, int], grid: tuple[int, int]
+) -> Region:
+    """Cells that a rectangle touches: top row, left column, bottom row, right column, the last two left out.
+
+    >>> region_of_rectangle((0, 7, 8, 9), image_size=(16, 24), grid=(2, 3)).astype(int).tolist()
+    [[1, 1, 0], [0, 0, 0]]
+    """
+    top, left, bottom, right = rectangle
+    H, W = image_size
+    if not (0 <= top < bottom <= H and 0 <= left < right <= W):
+        raise UsageError(
+            f"rectangle {top},{left},{bottom},{right}: give top,left,bottom,right with "
+            f"0 ≤ top < bottom ≤ {H} and 0 ≤ left < right ≤ {W}"
+        )
+    mask = np.zeros(image_size, dtype=np.bool_)
+    mask[top:bottom, left:right] = True
+    return region_of_mask(mask, image_size=image_size, grid=grid)
+
+
+def region_of_mask(mask: ArrayLike, *, image_size: tuple[int, int], grid: tuple[int, int]) -> Region:
+    """Cells that a mask `[H, W]` touches: all that is not zero counts, so a label map will do."""
+    marked: NDArray[np.bool_] = np.asarray(mask) != 0
+    if marked.shape != image_size:
+        raise UsageError(
+            f"mask of shape {marked.shape}: slices have {image_size[0]}x{image_size[1]} pixels; draw it on a slice"
+        )
+    region = touched_cells(marked, grid)
+    return _filled(region, "the mask is empty; mark at least one pixel")
+
+
+def touched_cells(mask: NDArray[np.bool_], grid: tuple[int, int]) -> Region:
+    """The same without any check: an empty mask touches nothing."""
+    (H, W), (h, w) = mask.shape, grid
+    return np.asarray(mask.reshape(h, H // h, w, W // w).any(axis=(1, 3)))
+
+
+def _filled(region: Region, otherwise: str) -> Region:
+    if not region.any():
+        raise UsageError(f"empty region: {otherwise}")
+    return region

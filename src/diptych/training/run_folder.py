@@ -1,0 +1,86 @@
+"""The folder of a run: the exported model and the report.
+
+    RUN/config.json       everything that decides what the run computes
+    RUN/report.json       what happened: command, versions, machine, data, best figures
+    RUN/log.csv           losses by step           RUN/validation.csv   figures on validation patients
+    RUN/pictures/         picture grids            RUN/tensorboard/     when asked for
+    RUN/checkpoints/      to resume from           RUN/model/           the best network so far, for use
+
+Knows files, not networks' insides.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from diptych.model import FeatureDecomposingNetwork
+from diptych.model.model_folder import save_model
+from diptych.training.training_options import RunConfig
+from diptych.training.validation import CRITERION
+
+
+def begin_report(config: RunConfig) -> dict[str, Any]:
+    """What is known about a run before its first step."""
+    packages = ("diptych", "torch", "numpy", "safetensors")
+    return {
+        "command": sys.argv,
+        "started": _now(),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": {
+            "system": platform.platform(),
+            "threads": torch.get_num_threads(),
+            "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+            "processes": int(os.environ.get("WORLD_SIZE", 1)),
+        },
+        "preset": config.preset.name,
+        "seed": config.preset.training.seed,
+        "stores": config.stores,
+        "train_patients": len(config.train_keys),
+        "validation_patients": len(config.validation_keys),
+        "criterion": CRITERION,
+        "note": "Research use only, not a medical device.",
+    }
+
+
+def export_model(network: FeatureDecomposingNetwork, run: Path, *, notes: str) -> str:
+    """Put the network in RUN/model in one move; returns its fingerprint.
+
+    A kill between the two renames leaves RUN/model.old, and the resumed run exports the same network again.
+    """
+    new, final, old = run / "model.new", run / "model", run / "model.old"
+    shutil.rmtree(new, ignore_errors=True)
+    identity = save_model(network, new, notes=notes)
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        os.replace(final, old)
+    os.replace(new, final)
+    shutil.rmtree(old, ignore_errors=True)
+    return identity
+
+
+def model_notes(config: RunConfig, step: int, figures: dict[str, float]) -> str:
+    """Paragraphs for the model card: data, settings, results."""
+    field = config.preset.model.field_mm
+    lines = [
+        f"Trained with preset `{config.preset.name}`, seed {config.preset.training.seed}, {step} steps of "
+        f"{config.preset.training.batch_size} slices, on {len(config.train_keys)} patients of slice stores "
+        + ", ".join(f"`{fingerprint[:12]}`" for fingerprint in config.stores.values())
+        + f"; {len(config.validation_keys)} other patients judged it.",
+        f"Slices show {'the whole frame' if field is None else f'{field[0]:g} x {field[1]:g} mm around the brain'}.",
+        f"Chosen as the best by {CRITERION}. On validation patients:",
+        "| figure | value |\n|---|---|\n" + "\n".join(f"| {name} | {value:.3f} |" for name, value in figures.items()),
+    ]
+    return "\n\n".join(lines)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
