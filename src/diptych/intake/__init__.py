@@ -1,0 +1,1 @@
+"""Clinical intake: from what a scanner gives to what the network reads, and back."""
