@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diptych.phantom.config import PhantomConfig
+from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.raw_head import Acquisition, RawHead, RawSeries, acquire_series, draw_raw_head
 from tests.conftest import ROOT
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from diptych.errors import UsageError
-from diptych.phantom.config import PhantomConfig
+from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.raw_head import Acquisition, RawHead, acquire_series, draw_raw_head
 from diptych.volumes.rawhead import raw_head_warning
 

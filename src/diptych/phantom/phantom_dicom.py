@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import MissingExtraError, UsageError
-from diptych.phantom.config import PhantomConfig
+from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.raw_head import (
     Acquisition,
     RawHead,

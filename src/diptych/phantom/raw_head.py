@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from diptych.errors import UsageError
-from diptych.phantom.config import PhantomConfig
 from diptych.phantom.fields import Field, as_field, smooth_noise
-from diptych.phantom.patient import Phantom, make_phantom
+from diptych.phantom.phantom_config import PhantomConfig
+from diptych.phantom.phantom_patient import Phantom, make_phantom
 from diptych.volumes.volume import CHANNELS
 
 __all__ = ["Acquisition", "RawHead", "RawSeries", "acquire_series", "draw_raw_head", "rigid", "usual_study"]
