@@ -1,8 +1,7 @@
-"""Work spread over processes, and folders that one process at a time may write. Knows nothing about the work."""
+"""Work spread over processes. Knows nothing about the work."""
 
 from __future__ import annotations
 
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -10,11 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
-from diptych.errors import DiptychError, InputError
+from diptych.errors import DiptychError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -62,16 +59,3 @@ def _live_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which goes with the process however that ends."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise InputError(f"{folder}: another run is writing here; wait until it is done") from error
-    finally:
-        os.close(descriptor)

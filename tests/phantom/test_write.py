@@ -55,7 +55,7 @@ def test_a_second_run_leaves_finished_patients_alone(folder: Path) -> None:
 
 def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     write_phantoms(tmp_path, patients=1, seed=4, config=TINY)
-    (tmp_path / ".Phantom-00004-00001.0123abcd.part").mkdir()
+    (tmp_path / ".part-0123abcd-Phantom-00004-00001").mkdir()
     seen: list[tuple[int, int, str]] = []
     report = write_phantoms(
         tmp_path,
@@ -66,7 +66,7 @@ def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     )
     assert report.written == ("Phantom-00004-00001",)
     assert seen == [(2, 2, "Phantom-00004-00001")]
-    assert not list(tmp_path.glob(".*.part"))
+    assert not list(tmp_path.glob(".part-*"))
 
 
 def test_other_settings_are_not_mixed_in(folder: Path) -> None:

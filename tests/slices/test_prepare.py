@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from diptych.errors import InputError, LayoutError, StoreError
-from diptych.processes import only_writer
+from diptych.files import only_writer
 from diptych.slices import SliceGeometry, SliceStore, slice_volume
 from diptych.slices.preparation import PrepareReport, prepare
 from diptych.volumes import find_patients, read_patient

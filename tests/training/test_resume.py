@@ -18,8 +18,8 @@ import pytest
 from safetensors.torch import load_file
 
 from diptych.errors import InputError, TrainingError, UsageError
+from diptych.files import only_writer
 from diptych.model import FeatureDecomposingNetwork, load_model, save_model
-from diptych.processes import only_writer
 from diptych.slices import SliceStore
 from diptych.training import Length, TrainingOptions, train
 from tests.training.tiny import SETTINGS, tiny_store

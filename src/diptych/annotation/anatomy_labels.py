@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from diptych.annotation.label_record import AnatomyRecord, read_record, write_labels, write_record
-from diptych.annotation.places import Place, find_places, make_folder, write_whole
+from diptych.annotation.places import Place, find_places, make_folder, write_output
 from diptych.annotation.quality import Quality, judge
 from diptych.annotation.registration import Effort, Placed, load_template, register, require_ants
 from diptych.drawing.sheet import draw_contact_sheet
 from diptych.errors import DiptychError, MissingChannelError, VolumeError
+from diptych.files import file_sha256
 from diptych.processes import run_all
 from diptych.progress import Progress, silent
-from diptych.slices.slice_store import file_hash
 from diptych.volumes import PatientFiles, Volume, read_patient
 from diptych.volumes.rawhead import raw_head_warning
 
@@ -177,7 +177,7 @@ def _contrast(volume: Volume, lesion: NDArray[np.bool_]) -> float:
 
 def _hashes(files: PatientFiles) -> dict[str, str]:
     parts = dict(files.channels) if files.lesion is None else {**files.channels, "lesion": files.lesion}
-    return {part: file_hash(path) for part, path in parts.items()}
+    return {part: file_sha256(path) for part, path in parts.items()}
 
 
 def _earlier(place: Place, settings: dict[str, Any], inputs: dict[str, str]) -> _Outcome | None:
@@ -202,7 +202,7 @@ def _write(
 ) -> None:
     """Write the contact sheet, the record and, unless they are wrong, the labels."""
     make_folder(place.folder)
-    write_whole(place.sheet, _picture(replace(volume, anatomy=labels)))
+    write_output(place.sheet, _picture(replace(volume, anatomy=labels)))
     record = AnatomyRecord(
         patient_key=volume.patient_key,
         origin="registration",
@@ -222,7 +222,7 @@ def _write(
 def _is_ours(place: Place) -> bool:
     """Whether the labels that are there were written by a run and not touched since."""
     record = read_record(place.record)
-    return record is not None and place.labels.exists() and record.labels_sha256 == file_hash(place.labels)
+    return record is not None and place.labels.exists() and record.labels_sha256 == file_sha256(place.labels)
 
 
 def _picture(volume: Volume) -> bytes:

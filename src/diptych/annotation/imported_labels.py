@@ -26,8 +26,8 @@ from diptych.annotation.label_record import AnatomyRecord, write_labels
 from diptych.annotation.places import Place, find_places, make_folder
 from diptych.annotation.registration import Placed, read_placed
 from diptych.errors import DiptychError, GeometryError, LabelError, LayoutError
+from diptych.files import file_sha256
 from diptych.progress import Progress, silent
-from diptych.slices.slice_store import file_hash
 from diptych.volumes import ANATOMY_LABELS, read_patient
 from diptych.volumes.layout import one_line
 
@@ -110,7 +110,7 @@ def _take_over(place: Place, path: Path, mapping: LabelMapping) -> dict[str, flo
     record = AnatomyRecord(
         patient_key=volume.patient_key,
         origin=path.name,
-        inputs={"labels": file_hash(path)},
+        inputs={"labels": file_sha256(path)},
         settings={},
         labels_sha256=None,
         quality=None,

@@ -6,8 +6,6 @@ Knows the file, not how labels are made.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.annotation.places import Place, write_whole
+from diptych.annotation.places import Place, write_output
 from diptych.errors import InputError
-from diptych.slices.slice_store import file_hash
+from diptych.files import file_sha256, replacing
 from diptych.volumes import write_nifti
 from diptych.volumes.layout import one_line
 
@@ -43,26 +41,19 @@ class AnatomyRecord:
 
 def write_labels(place: Place, labels: NDArray[np.uint8], affine: NDArray[np.float64], record: AnatomyRecord) -> None:
     """Write a record that carries the labels' checksum, then move the labels into place."""
-    temporary = place.labels.with_name(f".{secrets.token_hex(4)}.part.{_ending(place.labels)}")
     try:
-        write_nifti(temporary, labels, affine)
-        place.labels.unlink(missing_ok=True)
-        write_record(place.record, replace(record, labels_sha256=file_hash(temporary)))
-        os.replace(temporary, place.labels)
+        with replacing(place.labels) as part:
+            write_nifti(part, labels, affine)
+            place.labels.unlink(missing_ok=True)  # never old labels beside a record that speaks of the new ones
+            write_record(place.record, replace(record, labels_sha256=file_sha256(part)))
     except OSError as error:
         raise InputError(f"{one_line(place.labels)}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _ending(path: Path) -> str:
-    return "nii.gz" if path.name.lower().endswith(".gz") else "nii"
 
 
 def write_record(path: Path, record: AnatomyRecord) -> None:
     """Write a record, whole or not at all."""
     text = json.dumps({"format": FORMAT, **asdict(record), "note": NOTE}, indent=1, ensure_ascii=False)
-    write_whole(path, (text + "\n").encode())
+    write_output(path, (text + "\n").encode())
 
 
 def read_record(path: Path) -> AnatomyRecord | None:

@@ -5,13 +5,12 @@ Knows names and files, not images.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from diptych.errors import InputError, LayoutError
+from diptych.files import write_bytes
 from diptych.volumes import PatientFiles, find_patients
 from diptych.volumes.layout import one_line
 
@@ -69,16 +68,9 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all, or say why that cannot be."""
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_bytes(path, data)
     except OSError as error:
         raise InputError(f"{one_line(path)}: cannot be written ({error.strerror}); choose another place") from None
-    finally:
-        temporary.unlink(missing_ok=True)

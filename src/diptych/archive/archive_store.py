@@ -22,8 +22,7 @@ import numpy as np
 
 from diptych.archive.records import ArchiveCodes, ModelIdentity, VolumeInfo, VolumeRecord, blob_types
 from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, row_id
-from diptych.archive.schema import DATABASE, Header, connect_reader, explain, load_header
-from diptych.archive.writer_lock import acknowledged_generation
+from diptych.archive.schema import DATABASE, Header, acknowledged_generation, connect_reader, explain, load_header
 from diptych.errors import ArchiveError
 
 

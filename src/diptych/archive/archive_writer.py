@@ -20,6 +20,8 @@ from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, ro
 from diptych.archive.schema import (
     DATABASE,
     Header,
+    acknowledge,
+    acknowledged_generation,
     connect_writer,
     create_tables,
     explain,
@@ -29,16 +31,17 @@ from diptych.archive.schema import (
     migrate,
     store_header,
 )
-from diptych.archive.writer_lock import WriterLock, acknowledge, acknowledged_generation
-from diptych.errors import ArchiveError
+from diptych.errors import ArchiveError, ArchiveLockedError
+from diptych.files import FolderLock
 
+LOCK = "writer.lock"
 AddOutcome = Literal["added", "replaced", "unchanged"]
 
 
 class ArchiveWriter(ArchiveStore):
     """The one process that may change an archive. Use it in a `with` block; reading works as with `ArchiveStore`."""
 
-    def __init__(self, path: Path, header: Header, database: sqlite3.Connection, lock: WriterLock) -> None:
+    def __init__(self, path: Path, header: Header, database: sqlite3.Connection, lock: FolderLock) -> None:
         super().__init__(path, header)
         self._database = database
         self._lock = lock
@@ -54,8 +57,11 @@ class ArchiveWriter(ArchiveStore):
             require_archive(path)
         with explain(path, writing=True):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = WriterLock(path)
-            lock.acquire()
+            lock = FolderLock(path / LOCK)
+            if (holder := lock.acquire()) is not None:
+                raise ArchiveLockedError(
+                    f"{path}: process {holder} is writing to this archive; wait until it is done, or stop it"
+                )
         try:
             database = _prepare(path, model)
         except BaseException:

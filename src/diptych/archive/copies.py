@@ -6,10 +6,7 @@ extensions or name can come along; its folder is named by a hash of the content.
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 
 from diptych.archive.records import PixelFile, VolumeInfo
 from diptych.errors import ArchiveError, VolumeError
+from diptych.files import file_sha256, hidden_folder, move_into_place
 from diptych.volumes import CHANNELS, PatientFiles, Volume, write_nifti
 
 COPIES = "volumes"
@@ -32,20 +30,19 @@ def write_copies(archive: Path, volume: Volume) -> tuple[PixelFile, ...]:
         name: labels for name, labels in (("lesion", volume.lesion), ("anatomy", volume.anatomy)) if labels is not None
     }
     parent = archive / COPIES
-    partial = parent / f".{secrets.token_hex(8)}.part"
     try:
-        partial.mkdir(mode=0o700, parents=True)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         parent.chmod(0o700)
-        digests = {}
-        for role, image in images.items():
-            file = partial / f"{role}.nii.gz"
-            write_nifti(file, image, volume.affine)
-            file.chmod(0o600)
-            digests[role] = file_digest(file)
-        name = blake2b("".join((volume.patient_key, *digests.values())).encode(), digest_size=12).hexdigest()
-        _move_into_place(partial, parent / name)
+        with hidden_folder(parent / "copies", private=True) as part:
+            digests = {}
+            for role, image in images.items():
+                file = part / f"{role}.nii.gz"
+                write_nifti(file, image, volume.affine)
+                file.chmod(0o600)
+                digests[role] = file_sha256(file)
+            name = blake2b("".join((volume.patient_key, *digests.values())).encode(), digest_size=12).hexdigest()
+            move_into_place(part, parent / name)
     except (OSError, VolumeError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         reason = error.strerror if isinstance(error, OSError) else error
         raise ArchiveError(
             f"{archive}: a copy of {volume.patient_key} cannot be written ({reason}); all earlier volumes are safe"
@@ -55,7 +52,7 @@ def write_copies(archive: Path, volume: Volume) -> tuple[PixelFile, ...]:
 
 def refer_to(files: PatientFiles) -> tuple[PixelFile, ...]:
     """Name the original files instead of copying them. Their paths are then part of the archive."""
-    return tuple(PixelFile(role, str(path.absolute()), file_digest(path)) for role, path in roles(files).items())
+    return tuple(PixelFile(role, str(path.absolute()), file_sha256(path)) for role, path in roles(files).items())
 
 
 def roles(files: PatientFiles) -> dict[str, Path]:
@@ -71,20 +68,11 @@ def patient_files(archive: Path, info: VolumeInfo) -> PatientFiles:
         path = archive / file.path
         if not path.is_file():
             raise ArchiveError(f"{info.volume_key}: {path} is gone; index this volume again")
-        if file_digest(path) != file.sha256:
+        if file_sha256(path) != file.sha256:
             raise ArchiveError(f"{info.volume_key}: {path} has changed since it was indexed; index this volume again")
         if file.role in CHANNELS:
             channels[file.role] = path
     return PatientFiles(info.volume_key, {name: channels[name] for name in CHANNELS if name in channels})
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    digest = sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _compact(signal: NDArray[np.float32]) -> NDArray[Any]:
@@ -95,20 +83,3 @@ def _compact(signal: NDArray[np.float32]) -> NDArray[Any]:
             if np.array_equal(whole, signal):
                 return whole
     return signal
-
-
-def _move_into_place(partial: Path, folder: Path) -> None:
-    _sync(partial)
-    if folder.exists():  # the same content from an earlier run
-        shutil.rmtree(folder)
-    partial.rename(folder)
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    """A file's name is on disk only after its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -30,6 +28,7 @@ from diptych.archive.records import (
 )
 from diptych.archive.schema import explain
 from diptych.errors import ArchiveError, InputError, MissingExtraError, UsageError
+from diptych.files import replacing
 from diptych.progress import Progress, silent
 
 EXPORT_FORMAT = "diptych-archive-export"
@@ -101,14 +100,8 @@ def export_archive(archive: ArchiveStore, path: Path, *, progress: Progress = si
             yield replace(record, info=replace(record.info, files=()))
             progress(done, len(stored), record.info.volume_key)
 
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with explain(path):
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            file_format.write(partial, ExportHeader(archive.model, len(stored)), records())
-            os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with explain(path), replacing(path, private=True) as part:
+        file_format.write(part, ExportHeader(archive.model, len(stored)), records())
     return ExportReport(len(stored), problems)
 
 

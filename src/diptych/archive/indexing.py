@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
-from diptych.archive.copies import file_digest, refer_to, roles, write_copies
+from diptych.archive.copies import refer_to, roles, write_copies
 from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
 from diptych.archive.records import VolumeInfo
 from diptych.archive.schema import explain
 from diptych.errors import InputError, LayoutError
+from diptych.files import file_sha256
 from diptych.progress import Progress, silent
 from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
 
@@ -139,7 +140,7 @@ class _Indexer:
         )
         info = self.table.describe(info, self.shift)
         inputs = {
-            "files": {role: file_digest(path) for role, path in roles(files).items()},
+            "files": {role: file_sha256(path) for role, path in roles(files).items()},
             "where": [str(path) for path in roles(files).values()] if self.options.pixels == "reference" else [],
             "info": info.to_json(),
             "options": [self.options.pixels, self.options.predict_lesions],

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from zlib import crc32
 
 from diptych.archive.records import ModelIdentity
 from diptych.errors import ArchiveError, ArchiveMismatchError
@@ -230,3 +231,30 @@ def _text_checksum(text: str) -> bytes:
 def make_private(path: Path) -> None:
     """Create an empty file that only its owner can read: codes are patient data. SQLite's side files follow it."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+MARK = "acknowledged"
+"""Beside the database: the number of the last change that was reported as done."""
+
+
+def acknowledge(folder: Path, generation: int) -> None:
+    """Note that change number `generation` is on disk and was reported as done.
+
+    Written after the commit without a sync, so it may lag behind the archive but never run ahead: an archive that
+    is behind its own mark has lost changes (a damaged or deleted `-wal` file).
+    """
+    text = f"{generation:020d}"
+    descriptor = os.open(folder / MARK, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(descriptor, f"{text} {crc32(text.encode()):08x}\n".encode(), 0)
+    finally:
+        os.close(descriptor)
+
+
+def acknowledged_generation(folder: Path) -> int:
+    """The last acknowledged change; 0 when there is no mark or it cannot be trusted."""
+    try:
+        text, checksum = (folder / MARK).read_text().split()
+        return int(text) if checksum == f"{crc32(text.encode()):08x}" else 0
+    except (OSError, ValueError):
+        return 0

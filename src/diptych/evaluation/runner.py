@@ -8,14 +8,11 @@ Knows parts and files; `report.py` makes the pages.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +20,10 @@ from diptych.errors import UsageError
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import NAMES, load_part
+from diptych.files import file_sha256, program_versions, write_text
 from diptych.metrics.label_decoders import LABEL_DECODERS
 from diptych.metrics.learned_tables import FILE as LEARNED_TABLES
 from diptych.progress import Progress, silent
-from diptych.slices.slice_store import file_hash
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
@@ -104,15 +101,10 @@ def _read(path: Path, part: Part, key: str) -> Finished | None:
 
 def _write(path: Path, text: str) -> None:
     """All or nothing."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        write_text(path, text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); make room or give another --out") from None
-
-
-PROGRAMS = ("diptych", "torch", "numpy", "scipy", "numba")
 
 
 def make_manifest(context: Context) -> dict[str, Any]:
@@ -129,7 +121,7 @@ def make_manifest(context: Context) -> dict[str, Any]:
         "queries": list(context.queries),
         "references": list(context.references),
         "seed": context.seed,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PROGRAMS}},
+        "versions": program_versions("torch", "numpy", "scipy", "numba"),
     }
 
 
@@ -140,7 +132,7 @@ def part_key(manifest: dict[str, Any], part: Part) -> str:
 
 
 def _hash_of(file: Path) -> str | None:
-    return file_hash(file) if file.exists() else None
+    return file_sha256(file) if file.exists() else None
 
 
 def _data_hashes(context: Context) -> dict[str, str]:
@@ -150,10 +142,3 @@ def _data_hashes(context: Context) -> dict[str, str]:
         for key, record in context.records.items()
     }
     return {key: sha256(repr(files).encode()).hexdigest() for key, files in content.items()}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed as a package"

@@ -11,7 +11,6 @@ as it is, its fingerprint too. Knows files; not what is in them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from diptych.errors import ModelError
+from diptych.files import replacing
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -46,13 +46,11 @@ class Companion:
     def write(self, model: Path, arrays: Mapping[str, NDArray[Any]], *, fingerprint: str, **about: str) -> Path:
         """Write the file into the model's folder, whole or not at all."""
         path = Path(model) / self.file
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         header = {"format": self.format, "version": self.version, "fingerprint": fingerprint, **about}
         try:
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, unfinished, header)
-            unfinished.replace(path)
+            with replacing(path) as part:
+                save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, header)
         except (OSError, SafetensorError) as error:
-            unfinished.unlink(missing_ok=True)
             raise ModelError(f"{path}: cannot be written ({_first_line(error)}); make room or copy the model") from None
         return path
 

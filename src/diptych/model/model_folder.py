@@ -18,6 +18,7 @@ from torch import Tensor
 
 from diptych.config import ModelConfig
 from diptych.errors import DiptychError, ModelError
+from diptych.files import replacing, write_json, write_text
 from diptych.model.network import FeatureDecomposingNetwork, fingerprint
 
 FORMAT = "diptych-model"
@@ -36,10 +37,11 @@ def save_model(network: FeatureDecomposingNetwork, folder: Path, *, notes: str =
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     identity = fingerprint(network.config, state)
-    save_file(state, folder / WEIGHTS)
+    with replacing(folder / WEIGHTS) as part:
+        save_file(state, part)
     description = {"format": FORMAT, "version": VERSION, "fingerprint": identity, "model": network.config.to_dict()}
-    (folder / CONFIG).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    (folder / CARD).write_text(_card(network, identity, notes), encoding="utf-8")
+    write_json(folder / CONFIG, description)
+    write_text(folder / CARD, _card(network, identity, notes))
     return identity
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from diptych.errors import InputError, UsageError
+from diptych.files import only_writer, remove_unfinished, replacing_folder, write_json
 from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.phantom_patient import Phantom, make_phantom, phantom_key
-from diptych.processes import only_writer, run_all
+from diptych.processes import run_all
 from diptych.progress import Progress, silent
 from diptych.volumes import CHANNELS, write_nifti
 
@@ -89,7 +88,7 @@ def write_phantoms(
     folder = _make_folder(Path(out))
     jobs = [_Job(folder, seed, index, config, before) for index in range(patients)]
     with only_writer(folder):
-        _remove_unfinished(folder)
+        remove_unfinished(folder)
         pending = [job for job in jobs if not _is_there(job)]
         done = len(jobs) - len(pending)
         for key in run_all(_make_and_write, pending, workers):
@@ -131,11 +130,6 @@ def _make_folder(out: Path) -> Path:
     return out
 
 
-def _remove_unfinished(folder: Path) -> None:
-    for left in folder.glob(".*.part"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
 def _is_there(job: _Job) -> bool:
     """Whether the patient is finished; folders appear whole, so its record stands for its images."""
     folder = job.out / job.key
@@ -154,16 +148,12 @@ def _is_there(job: _Job) -> bool:
 def _make_and_write(job: _Job) -> str:
     """Make one patient in a hidden folder beside its place, then move it there in one step."""
     phantom = make_phantom(job.seed, index=job.index, config=job.config)
-    part = job.out / f".{job.key}.{secrets.token_hex(4)}.part"
+    lesion = asdict(phantom.plan) if phantom.plan else None
+    record = {"settings": job.settings, "lesion": lesion, "note": "synthetic patient, research use only"}
     try:
-        part.mkdir()
-        write_phantom(phantom, part, before=job.before)
-        lesion = asdict(phantom.plan) if phantom.plan else None
-        record = {"settings": job.settings, "lesion": lesion, "note": "synthetic patient, research use only"}
-        (part / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        os.rename(part, job.out / job.key)
+        with replacing_folder(job.out / job.key) as part:
+            write_phantom(phantom, part, before=job.before)
+            write_json(part / RECORD, record)
     except OSError as error:
         raise InputError(f"{job.out}: cannot be written ({error.strerror}); choose another folder") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return job.key

@@ -13,9 +13,7 @@ every step draws from generators seeded by (seed, step).
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from diptych.errors import InputError
+from diptych.files import file_sha256, remove_unfinished, replacing_folder, write_json
 
 KEPT = 2
 """Complete checkpoints that stay: the newest, and the one before it should the disk have lied."""
@@ -49,22 +48,13 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     final = folder / f"step-{checkpoint.step:08d}"
     if _is_whole(final):  # saved a moment ago, or reached again after a resume: the weights are the same
         return final
-    writing = folder / f".writing-{os.getpid()}"
-    shutil.rmtree(writing, ignore_errors=True)
-    writing.mkdir(parents=True)
-    tensors = writing / "tensors.safetensors"
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}, tensors)
-    state = {"step": checkpoint.step, "sha256": _sha256(tensors), **checkpoint.state}
-    (writing / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
-    for path in (tensors, writing / "state.json", writing):
-        _flush(path)
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(writing, final)
-    _flush(folder)
+    with replacing_folder(final) as part:
+        tensors = part / "tensors.safetensors"
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}, tensors)
+        write_json(part / "state.json", {"step": checkpoint.step, "sha256": file_sha256(tensors), **checkpoint.state})
     for old in _complete(folder)[KEPT:]:
         shutil.rmtree(old)
-    for leftover in folder.glob(".writing-*"):
-        shutil.rmtree(leftover)
+    remove_unfinished(folder)
     return final
 
 
@@ -83,14 +73,6 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     if damaged:
         raise InputError(f"{folder}: all {len(damaged)} checkpoints are damaged; start again with another --out")
     return None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace `path` by `value` as JSON, all or nothing."""
-    writing = path.with_name(f".{path.name}-{os.getpid()}")
-    writing.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-    _flush(writing)
-    os.replace(writing, path)
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -141,20 +123,6 @@ def _read(path: Path) -> Checkpoint:
 def _is_whole(path: Path) -> bool:
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        return bool(state["sha256"] == _sha256(path / "tensors.safetensors"))
+        return bool(state["sha256"] == file_sha256(path / "tensors.safetensors"))
     except (OSError, ValueError, KeyError):
         return False
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Ask the operating system to put a file, or a folder's list of names, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from diptych.files import replacing
 
 MAGIC = b"DIPTYCH1"
 ALIGNMENT = 64
@@ -43,20 +42,13 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, key: str) -> 
         )
         offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     header = json.dumps({"key": key, "arrays": entries}).encode()
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path, private=True) as part, open(part, "wb") as file:
             file.write(MAGIC + len(header).to_bytes(8, "little") + header + zlib.crc32(header).to_bytes(4, "little"))
             for array in arrays.values():
                 file.write(b"\0" * (-file.tell() % ALIGNMENT))
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
         return False
     return True
 

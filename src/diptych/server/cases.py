@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive import PixelFile, VolumeInfo, VolumeRecord
-from diptych.archive.copies import file_digest, patient_files, write_copies
+from diptych.archive.copies import patient_files, write_copies
 from diptych.archive.encoding import cut_slices
 from diptych.errors import ArchiveError
+from diptych.files import file_sha256
 from diptych.retrieval import Archive
 from diptych.retrieval.explanation import SlicePixels, SliceView, decode_lesion, view_slices
 from diptych.server.cache import Cache
@@ -103,7 +104,7 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _known_digest(path: Path, *state: int) -> str:
-    return file_digest(path)
+    return file_sha256(path)
 
 
 def representative(z_index: NDArray[np.integer], area: NDArray[np.floating]) -> int:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diptych.errors import DiptychError, StoreError
-from diptych.processes import only_writer, run_all
+from diptych.files import file_sha256, only_writer
+from diptych.processes import run_all
 from diptych.progress import Progress, silent
 from diptych.slices.preprocess import SliceGeometry, slice_volume
-from diptych.slices.slice_store import SliceStore, file_hash
+from diptych.slices.slice_store import SliceStore
 from diptych.slices.store_record import SourceRecord
 from diptych.volumes import CHANNELS, PatientFiles, find_patients, read_patient, voxel_hash
 
@@ -121,7 +122,7 @@ def _take_in(job: _Job) -> _Outcome:
     """Read, slice and store one patient, unless it is in the store as it should be."""
     store, key = job.store, job.files.patient_key
     try:
-        sources = {part: SourceRecord(str(path), file_hash(path)) for part, path in sorted(_parts(job.files).items())}
+        sources = {part: SourceRecord(str(path), file_sha256(path)) for part, path in sorted(_parts(job.files).items())}
         if _is_current(store, key, sources):
             return _Outcome(key)
         volume = read_patient(job.files, required=store.channels)

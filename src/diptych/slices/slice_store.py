@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import StoreError
+from diptych.files import file_sha256, program_versions, remove_unfinished, replacing_folder, write_json
 from diptych.slices.preprocess import SliceGeometry, SliceStack
-from diptych.slices.store_record import FileRecord, Manifest, PatientRecord, SourceRecord, program_versions
+from diptych.slices.store_record import FileRecord, Manifest, PatientRecord, SourceRecord
 
-WRITING = ".writing-"
-"""Start of the name of a patient folder that is not finished."""
+PROGRAMS = ("numpy", "scipy", "nibabel")
+"""What determines the voxels of a store, beside this program."""
 
 
 class SliceStore:
@@ -51,8 +50,8 @@ class SliceStore:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreError(f"{path}: neither empty nor a slice store; give another --out")
         (path / "patients").mkdir(parents=True, exist_ok=True)
-        store = cls(path, Manifest(geometry, channels, versions=program_versions()), {})
-        _write_json(path / "manifest.json", store.manifest.to_json())
+        store = cls(path, Manifest(geometry, channels, versions=program_versions(*PROGRAMS)), {})
+        write_json(path / "manifest.json", store.manifest.to_json())
         return store
 
     @classmethod
@@ -109,17 +108,12 @@ class SliceStore:
     def add(self, stack: SliceStack, *, voxel_hash: str, sources: dict[str, SourceRecord]) -> PatientRecord:
         """Write a patient, replacing an earlier version of it; blank slices are left out."""
         stack = stack.without_blank()
-        folder = self._folder(stack.patient_key)
-        writing = folder.with_name(f"{WRITING}{folder.name}-{os.getpid()}")
         try:
-            shutil.rmtree(writing, ignore_errors=True)
-            writing.mkdir(parents=True)
-            files = {name: _write_array(writing, name, array) for name, array in _arrays_of(stack).items()}
-            record = PatientRecord.of(stack, voxel_hash=voxel_hash, sources=sources, files=files)
-            _write_json(writing / "patient.json", record.to_json())
-            _swap_in(writing, folder)
+            with replacing_folder(self._folder(stack.patient_key)) as part:
+                files = {name: _write_array(part, name, array) for name, array in _arrays_of(stack).items()}
+                record = PatientRecord.of(stack, voxel_hash=voxel_hash, sources=sources, files=files)
+                write_json(part / "patient.json", record.to_json())
         except OSError as error:
-            shutil.rmtree(writing, ignore_errors=True)
             raise StoreError(
                 f"{self.path}: cannot be written to ({error.strerror}); make room or give another --out"
             ) from error
@@ -135,14 +129,14 @@ class SliceStore:
             patients={key: record.voxel_hash for key, record in self._patients.items()},
             failed=dict(failed),
             warnings=_warnings(self._patients),
-            versions=program_versions(),
+            versions=program_versions(*PROGRAMS),
         )
-        _write_json(self.path / "manifest.json", self.manifest.to_json())
+        write_json(self.path / "manifest.json", self.manifest.to_json())
 
     def remove_unfinished(self) -> None:
         """Delete folders that a killed run left half written. Only for the one writer of the store."""
-        for folder in (self.path / "patients").glob(f"{WRITING}*"):
-            shutil.rmtree(folder)
+        remove_unfinished(self.path)
+        remove_unfinished(self.path / "patients")
 
     def check_patient(self, key: str, *, verify: bool = False) -> None:
         """Raise `StoreError` unless every file of the patient has its size (and, with `verify`, its hash)."""
@@ -153,7 +147,7 @@ class SliceStore:
                 raise StoreError(f"{file}: missing; run 'diptych prepare' again")
             if file.stat().st_size != entry.bytes:
                 raise StoreError(f"{file}: {file.stat().st_size} bytes instead of {entry.bytes}; prepare it again")
-            if verify and file_hash(file) != entry.sha256:
+            if verify and file_sha256(file) != entry.sha256:
                 raise StoreError(f"{file}: its bytes have changed since it was written; prepare it again")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,12 +176,6 @@ class SliceStore:
             raise StoreError(f"{self.path}: has channels {has}, not {asked}; give another --out")
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _warnings(patients: Mapping[str, PatientRecord]) -> dict[str, tuple[str, ...]]:
     """What is worth knowing about each patient, the same scan under another key included."""
     first: dict[str, str] = {}
@@ -214,18 +202,7 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> FileRecord:
     path = folder / f"{name}.npy"
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    return FileRecord(file_hash(path), path.stat().st_size, array.shape, array.dtype.str)
-
-
-def _swap_in(new: Path, place: Path) -> None:
-    """Rename `new` to `place`; what is there steps aside under a name that counts as unfinished, then goes."""
-    aside = new.with_name(f"{new.name}-old")
-    if place.exists():
-        place.rename(aside)
-    new.rename(place)
-    shutil.rmtree(aside, ignore_errors=True)
+    return FileRecord(file_sha256(path), path.stat().st_size, array.shape, array.dtype.str)
 
 
 def _map_array(file: Path, entry: FileRecord) -> NDArray[Any]:
@@ -266,12 +243,3 @@ def _read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(f"{file}: cannot be read as JSON ({error}); run 'diptych prepare' again") from error
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)

@@ -6,9 +6,7 @@ the package may rely on it.
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -179,14 +177,3 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise StoreError(f"{where}: damaged manifest ({error!r}); prepare the store again") from error
-
-
-def program_versions() -> dict[str, str]:
-    """What determines the voxels of a store."""
-    versions = {"python": platform.python_version()}
-    for name in ("diptych", "numpy", "scipy", "nibabel"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed as a package"
-    return versions

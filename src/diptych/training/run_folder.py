@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from diptych.files import program_versions, remove_unfinished, replacing_folder
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.model_folder import save_model
 from diptych.training.training_options import RunConfig
@@ -30,11 +29,10 @@ from diptych.training.validation import CRITERION
 
 def begin_report(config: RunConfig) -> dict[str, Any]:
     """What is known about a run before its first step."""
-    packages = ("diptych", "torch", "numpy", "safetensors")
     return {
         "command": sys.argv,
         "started": _now(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": program_versions("torch", "numpy", "safetensors"),
         "machine": {
             "system": platform.platform(),
             "threads": torch.get_num_threads(),
@@ -54,17 +52,11 @@ def begin_report(config: RunConfig) -> dict[str, Any]:
 def export_model(network: FeatureDecomposingNetwork, run: Path, *, notes: str) -> str:
     """Put the network in RUN/model in one move; returns its fingerprint.
 
-    A kill between the two renames leaves RUN/model.old, and the resumed run exports the same network again.
+    After a kill in the middle of the move, the resumed run exports the same network again.
     """
-    new, final, old = run / "model.new", run / "model", run / "model.old"
-    shutil.rmtree(new, ignore_errors=True)
-    identity = save_model(network, new, notes=notes)
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        os.replace(final, old)
-    os.replace(new, final)
-    shutil.rmtree(old, ignore_errors=True)
-    return identity
+    remove_unfinished(run)
+    with replacing_folder(run / "model") as part:
+        return save_model(network, part, notes=notes)
 
 
 def model_notes(config: RunConfig, step: int, figures: dict[str, float]) -> str:

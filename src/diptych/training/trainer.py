@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from diptych.files import only_writer, write_json
 from diptych.model.model_folder import load_model
-from diptych.processes import only_writer
 from diptych.progress import Progress, silent
-from diptych.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, write_json
+from diptych.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diptych.runs.csv_tables import Say
 from diptych.runs.run_length import Interruption, Plan, repeatable
 from diptych.slices import Batch, MatchedSampler, load_batches

@@ -6,18 +6,15 @@ Knows nothing about patients. `nifti.py` reads what this writes.
 from __future__ import annotations
 
 import gzip
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from nibabel.nifti1 import Nifti1Header
 from numpy.typing import ArrayLike, NDArray
 
 from diptych.errors import VolumeError
+from diptych.files import replacing
 from diptych.volumes.layout import one_line
 
 GZIP_LEVEL = 4
@@ -43,7 +40,7 @@ def write_nifti(path: Path | str, array: NDArray[Any], affine: ArrayLike) -> Non
     header = _new_header(array, np.asarray(affine, dtype=np.float64))
     data = np.ascontiguousarray(array.T, dtype=array.dtype.newbyteorder("<"))  # [K, J, I]: i runs fastest on disk
     try:
-        with _replacing(path) as file:
+        with replacing(path) as part, open(part, "xb") as file:
             if path.name.lower().endswith(".gz"):
                 with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as stream:
                     _write_parts(stream, header, data)
@@ -74,18 +71,3 @@ def _write_parts(stream: Any, header: bytes, data: NDArray[Any]) -> None:
     stream.write(header)
     for plane in data:
         stream.write(plane.data)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write beside the target under a hidden name, then move into place in one step."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -11,11 +11,9 @@ RUN/report.json        held-out Dice by fold and patient beside the paper's
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,10 @@ from diptych.annotation.lesions.lesion_options import (
 )
 from diptych.annotation.lesions.prediction import mean_dice
 from diptych.errors import InputError, UsageError
-from diptych.processes import cores, only_writer
+from diptych.files import only_writer, program_versions, write_json
+from diptych.processes import cores
 from diptych.progress import Progress, silent
-from diptych.runs.checkpoint import load_checkpoint, without_prefix, write_json
+from diptych.runs.checkpoint import load_checkpoint, without_prefix
 from diptych.runs.csv_tables import Say
 from diptych.runs.run_length import Interruption, Length, repeatable
 
@@ -133,7 +132,7 @@ def _finish(out: Path, run: LesionRun, results: list[dict[str, Any]]) -> dict[st
     report: dict[str, Any] = {
         "command": sys.argv,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "monai")}},
+        "versions": program_versions("torch", "monai"),
         "preset": run.preset.name,
         "patients": len(run.voxels),
         "left_out": run.failed,

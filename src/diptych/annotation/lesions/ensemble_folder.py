@@ -12,8 +12,6 @@ refused; nothing is ever unpickled. Knows nothing about training.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +24,7 @@ from torch import Tensor, nn
 
 from diptych.annotation.lesions.lesion_network import LesionPreset, build_network
 from diptych.errors import ModelError
+from diptych.files import replacing_folder, write_json, write_text
 from diptych.model.network import fingerprint
 
 FORMAT = "diptych-lesions"
@@ -54,12 +53,7 @@ def save_ensemble(
     card: str,
 ) -> str:
     """Write the ensemble to `folder` in one move; returns the fingerprint."""
-    new = folder.with_name(f".{folder.name}-{os.getpid()}")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
     identity = fingerprint(preset, *weights)
-    for number, state in enumerate(weights, start=1):
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, new / _name(number))
     description = {
         "format": FORMAT,
         "version": VERSION,
@@ -69,10 +63,12 @@ def save_ensemble(
         "held_out": figures,
         "note": "Research use only, not a medical device.",
     }
-    (new / CONFIG).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    (new / CARD).write_text(f"# Lesion ensemble {identity[:12]}\n\n{card.strip()}\n", encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(new, folder)
+    with replacing_folder(folder) as part:
+        for number, state in enumerate(weights, start=1):
+            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+            save_file(tensors, part / _name(number))
+        write_json(part / CONFIG, description)
+        write_text(part / CARD, f"# Lesion ensemble {identity[:12]}\n\n{card.strip()}\n")
     return identity
 
 

@@ -23,6 +23,7 @@ from diptych.annotation.lesions.lesion_network import best_device, build_network
 from diptych.annotation.lesions.lesion_options import LesionRun
 from diptych.annotation.lesions.prediction import dice_by_region, mean_dice
 from diptych.errors import TrainingError
+from diptych.files import write_json
 from diptych.runs.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -31,7 +32,6 @@ from diptych.runs.checkpoint import (
     save_checkpoint,
     with_prefix,
     without_prefix,
-    write_json,
 )
 from diptych.runs.csv_tables import CsvTable, Say, Trend
 from diptych.runs.run_length import Plan, cosine_rate

@@ -7,8 +7,7 @@ A crop reads only its own part of the file, so memory stays flat whatever the nu
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors.numpy import save_file
 
 from diptych.annotation.lesions.grid import brain_box, working_image, working_labels
 from diptych.errors import DiptychError, LabelError, UsageError, VolumeError
+from diptych.files import replacing
 from diptych.progress import Progress, silent
 from diptych.slices.splits import read_keys
 from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient, subject_of, voxel_hash
@@ -97,7 +97,8 @@ def _prepare(files: PatientFiles, path: Path, spacing_mm: float) -> None:
         raise LabelError(f"{files.lesion}: no lesion is left at {spacing_mm:g} mm; leave this patient out of training")
     arrays: dict[str, NDArray[Any]] = {"image": working_image(volume, box).astype(np.float16), "labels": labels}
     metadata = {"voxels": voxel_hash(volume), "spacing_mm": f"{spacing_mm:g}"}
-    _write_whole(path, lambda part: save_file(arrays, part, metadata))
+    with replacing(path) as part:
+        save_file(arrays, part, metadata)
 
 
 def _is_prepared(case: Case, spacing_mm: float) -> bool:
@@ -105,16 +106,6 @@ def _is_prepared(case: Case, spacing_mm: float) -> bool:
         return case.about.get("spacing_mm") == f"{spacing_mm:g}"
     except (OSError, SafetensorError):
         return False
-
-
-def _write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a hidden file, then move it into place."""
-    part = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        write(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def chosen_patients(source: Path, keys: Path | None = None) -> list[PatientFiles]:

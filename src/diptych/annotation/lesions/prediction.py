@@ -26,9 +26,9 @@ from diptych.annotation.lesions.grid import brain_box, read_grid, working_image
 from diptych.annotation.lesions.lesion_cases import read_stripped
 from diptych.annotation.lesions.lesion_network import best_device, mean_probabilities, probabilities
 from diptych.errors import DiptychError, InputError, VolumeError
-from diptych.processes import cores, only_writer
+from diptych.files import file_sha256, only_writer, write_json
+from diptych.processes import cores
 from diptych.progress import Progress, silent
-from diptych.runs.checkpoint import write_json
 from diptych.runs.run_length import repeatable
 from diptych.volumes import LESION_LABELS, PatientFiles, Volume, write_nifti
 
@@ -155,8 +155,7 @@ def _hash_of(files: PatientFiles) -> str:
     digest = hashlib.sha256()
     for path in files.channels.values():
         try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(file_sha256(path)))
         except OSError as error:
             raise VolumeError(f"{path}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from diptych.annotation.places import make_folder, write_whole
+from diptych.annotation.places import make_folder, write_output
 from diptych.annotation.review.review_list import SUFFIX, Doubt, Kind
 from diptych.drawing.sheet import ANATOMY_COLOURS, LESION_COLOURS
 from diptych.errors import InputError, UsageError
+from diptych.files import file_sha256
 from diptych.progress import Progress, silent
-from diptych.slices.slice_store import file_hash
 from diptych.volumes import ANATOMY_LABELS, LESION_LABELS, find_patients
 from diptych.volumes.layout import one_line
 
@@ -74,8 +74,8 @@ def export_review(
     except OSError as error:
         raise InputError(f"{one_line(out)}: cannot be written ({error.strerror}); choose another folder") from None
     kind = chosen[0].kind
-    write_whole(out / "labels-itksnap.txt", itksnap_table(kind).encode())
-    write_whole(out / "labels-slicer.ctbl", slicer_table(kind).encode())
+    write_output(out / "labels-itksnap.txt", itksnap_table(kind).encode())
+    write_output(out / "labels-slicer.ctbl", slicer_table(kind).encode())
     manifest = Manifest(kind, str(labels.resolve()), entries)
     write_manifest(out, manifest)
     return manifest
@@ -85,14 +85,14 @@ def _export(doubt: Doubt, labels: Path, out: Path) -> Entry:
     target = out / doubt.patient_key / f"{doubt.patient_key}-{SUFFIX[doubt.kind]}.nii.gz"
     target.parent.mkdir()
     shutil.copyfile(doubt.labels, target)
-    digest = file_hash(target)
+    digest = file_sha256(target)
     return Entry(str(doubt.labels.relative_to(labels)), digest, digest)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write `review.json`, whole or not at all."""
     text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1, ensure_ascii=False)
-    write_whole(folder / MANIFEST, (text + "\n").encode())
+    write_output(folder / MANIFEST, (text + "\n").encode())
 
 
 def read_manifest(folder: Path) -> Manifest:

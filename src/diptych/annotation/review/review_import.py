@@ -11,7 +11,6 @@ are replaced: after a crash an edit may stand in the log twice, never not at all
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from diptych.annotation.registration import Placed, read_placed
 from diptych.annotation.review.review_export import NAMES, Entry, Manifest, read_manifest, write_manifest
 from diptych.annotation.review.review_list import SUFFIX, Kind
 from diptych.errors import DiptychError, InputError, LabelError, UsageError
-from diptych.slices.slice_store import file_hash
+from diptych.files import append_line, file_sha256
 from diptych.volumes import write_nifti
 from diptych.volumes.geometry import check_same_place
 from diptych.volumes.layout import one_line
@@ -57,12 +56,12 @@ def import_review(review: Path, *, who: str, note: str = "") -> ReviewReport:
     for key, entry in manifest.patients.items():
         try:
             edited = _edited_file(review, key, manifest.kind)
-            if file_hash(edited) == entry.exported_sha256:
+            if file_sha256(edited) == entry.exported_sha256:
                 unchanged.append(key)
                 continue
             stored = _stored_file(folder, key, entry)
             changed[key] = _take_back(edited, stored, folder, manifest.kind, key=key, who=who, note=note)
-            done = replace(entry, stored_sha256=file_hash(stored), exported_sha256=file_hash(edited))
+            done = replace(entry, stored_sha256=file_sha256(stored), exported_sha256=file_sha256(edited))
             manifest = Manifest(manifest.kind, manifest.labels, {**manifest.patients, key: done})
             write_manifest(review, manifest)
         except DiptychError as error:
@@ -86,7 +85,7 @@ def _stored_file(folder: Path, key: str, entry: Entry) -> Path:
     stored = folder / entry.stored
     if folder.resolve() not in stored.resolve().parents or not stored.is_file():
         raise InputError(f"{one_line(stored)}: the labels of {key} are no longer there; label and export again")
-    if file_hash(stored) != entry.stored_sha256:
+    if file_sha256(stored) != entry.stored_sha256:
         raise InputError(
             f"{one_line(stored)}: has changed since it was exported; export {key} again and repeat the edit"
         )
@@ -99,7 +98,8 @@ def _take_back(edited: Path, stored: Path, folder: Path, kind: Kind, *, key: str
     check_same_place(stored, before.affine, before.array.shape, edited, after.affine, after.array.shape)
     labels = _check_labels(edited, after, kind)
     moved = int(np.count_nonzero(labels != before.array))
-    _append(folder / EDITS, _line(before, labels, kind, key=key, who=who, note=note, stored=stored, edited=edited))
+    line = _line(before, labels, kind, key=key, who=who, note=note, stored=stored, edited=edited)
+    append_line(folder / EDITS, json.dumps(line, ensure_ascii=False))
     if moved:
         _keep(stored)
         write_nifti(stored, labels, before.affine)
@@ -139,8 +139,8 @@ def _line(
         },
         "ml_before": _volumes(old, kind, voxel_ml),
         "ml_after": _volumes(labels, kind, voxel_ml),
-        "sha256_before": file_hash(stored),
-        "sha256_edited": file_hash(edited),
+        "sha256_before": file_sha256(stored),
+        "sha256_edited": file_sha256(edited),
         "note": note,
     }
 
@@ -150,17 +150,10 @@ def _volumes(labels: NDArray[np.uint8], kind: Kind, voxel_ml: float) -> dict[str
     return {name: round(float(counts[value]) * voxel_ml, 3) for value, name in NAMES[kind].items() if value}
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _keep(stored: Path) -> None:
     """Copy the labels as they are into `.history`, which no reader of patients enters."""
     history = stored.parent / ".history"
     history.mkdir(exist_ok=True)
     name = stored.name.removesuffix(".gz").removesuffix(".nii")
     ending = stored.name[len(name) :]
-    shutil.copyfile(stored, history / f"{name}.{file_hash(stored)[:12]}{ending}")
+    shutil.copyfile(stored, history / f"{name}.{file_sha256(stored)[:12]}{ending}")
