@@ -81,8 +81,8 @@ def move_into_place(part: Path, path: Path) -> None:
     flush(part)
     aside = _part_of(path)
     if path.exists():
-        os.rename(path, aside)
-    os.rename(part, path)
+        os.replace(path, aside)
+    os.replace(part, path)
     flush(path.parent)  # a name is on the disk only when the folder that lists it is
     shutil.rmtree(aside, ignore_errors=True)
 
