@@ -127,9 +127,7 @@ class OurContender(Problem):
         for _ in range(LOSSES.critic_steps):
             self.critic_optimizer.zero_grad()
             mixing = torch.rand(self.half)
-            torch.autograd.backward(
-                critic_loss(self.critic, healthy, diseased, mixing, gradient_penalty=LOSSES.gradient_penalty)
-            )
+            torch.autograd.backward(critic_loss(self.critic, healthy, diseased, mixing, config=LOSSES))
             self.critic_optimizer.step()
         self.optimizer.zero_grad()
         torch.autograd.backward(loss + LOSSES.regulariser_weight * regulariser_loss(self.critic, diseased))

@@ -1,7 +1,8 @@
 """What a network is and how it is trained, as plain values: dataclasses and the named presets.
 
-Knows nothing about torch, files or patients. The `paper-*` presets follow the text of the paper to the letter; the
-others are what we know to be better. Every field says in one sentence what it does; `--help` shows the same sentence.
+Knows nothing about torch, files or patients. The `paper-*` presets follow the text of the paper wherever it speaks
+(docs/explanation/the-network.md lists where it does not); the others are what we know to be better. Every field says
+in one sentence what it does; `--help` shows the same sentence.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class ModelConfig:
     """Classes of the segmentation decoder, background included (the paper's S)."""
     anatomy_classes: int = 7
     """Classes of the anatomy head, background included; 0 leaves the head out."""
+    decoder_entry: Literal["conv", "block"] = "conv"
+    """How decoders take in a code: by a 3x3 convolution of their own, or in their first block, as table C.2 has it."""
     spade_norm: Literal["group", "batch"] = "group"
     """Normalisation inside the image decoder: group is ours, batch is the paper's."""
     output_gain: float = 0.1
@@ -57,10 +60,10 @@ class ModelConfig:
                 "both sides must shrink by the same whole factor; change one of the two sizes"
             )
         factor = rows // grid_rows
-        if factor < 4 or factor & (factor - 1):
+        if factor < 2 or factor & (factor - 1):
             raise UsageError(
                 f"image {rows}x{columns}, latent {grid_rows}x{grid_columns}: the factor {factor} between them "
-                "must be a power of two and at least 4"
+                "must be a power of two and at least 2"
             )
         if len(self.widths) != self.halvings + 1:
             raise UsageError(
@@ -78,16 +81,23 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
-        return asdict(self)
+        values = asdict(self)
+        return {name: value for name, value in values.items() if _LATER.get(name) != value}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """Read what `to_dict` wrote; unknown or missing fields are refused."""
         names = {field.name for field in fields(cls)}
+        values = {**_LATER, **values}
         if wrong := sorted(names ^ values.keys()):
             raise ModelError(f"model config: unknown or missing fields {', '.join(wrong)}; export the model again")
         plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**plain)
+
+
+_LATER = {"decoder_entry": "conv"}
+"""Fields that models of the first release lack, with what they were; left out of a description that has just that, so
+that a model keeps its fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,8 @@ class LossConfig:
     """Critic updates before each update of the network (m)."""
     gradient_penalty: float = 10.0
     """Weight of the critic's gradient penalty (λ_gp)."""
+    penalised_slope: Literal["norm", "squared"] = "norm"
+    """What the penalty draws towards 1: the norm of the critic's gradient (Gulrajani et al.), or its square."""
     focal_gamma: float = 2.0
     """Exponent of the focal loss (γ)."""
     dice_floor: float = 64.0
@@ -130,9 +142,10 @@ class TrainingConfig:
     """How long, how fast and on what batches a network is trained."""
 
     batch_size: int = 32
-    """Slices per update, half healthy and half diseased."""
+    """Slices per update."""
     micro_batch: int = 0
-    """Slices per pass, with gradients accumulated up to the batch size; 0 takes the whole batch at once."""
+    """Slices per pass, with gradients accumulated up to the batch size; 0 takes the whole batch at once. Batch
+    normalisation, where a network has it, and Dice then see so many slices."""
     epochs: int = 40
     """Passes over the training slices."""
     learning_rate: float = 1e-3
@@ -141,6 +154,8 @@ class TrainingConfig:
     """Adam's step size for the critic."""
     weight_decay: float = 1e-5
     """Adam's weight decay."""
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of Adam's two moving averages, for network and critic."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """How the step size falls after warm-up."""
     warmup_steps: int = 100
@@ -150,7 +165,10 @@ class TrainingConfig:
     clip_norm: float = 1.0
     """Largest norm of the network's gradient; 0 does not clip."""
     match_position: bool = True
-    """Whether the healthy and the diseased half of a batch are matched in slice position."""
+    """Whether a batch is made of pairs, a healthy and a diseased slice from the same height; otherwise slices come as
+    they are shuffled, each one once per epoch."""
+    blank_slices: bool = False
+    """Whether to train on slices that show no brain as well; the store must have them ('diptych prepare --blank')."""
     rotation_degrees: float = 10.0
     """Largest random rotation of a training slice."""
     flip: bool = True
@@ -160,7 +178,9 @@ class TrainingConfig:
     graft_share: float = 0.25
     """Share of diseased slices that become a lesion grafted on a healthy slice, whose healthy twin is then known."""
     average_decay: float = 0.998
-    """Decay of the moving average of the weights, which is what is judged and exported; 0 takes the last weights."""
+    """Decay of the moving average of the weights, which is what is judged and exported; 0 takes the weights."""
+    exported: Literal["best", "last"] = "best"
+    """Which network a run exports: the best on validation so far, or the last."""
     codebook_batches: int = 8
     """Batches whose codes the k-means start looks at."""
     validate_every: int = 500
@@ -197,6 +217,7 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             codebook_size=512,
             anatomy_classes=0,
             spade_norm="batch",
+            decoder_entry="block",
             output_gain=1.0,
             condition_on_background=True,
             codebook_start="normal",
@@ -208,6 +229,7 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             critic_weight=weight,
             anatomy_weight=0.0,
             twin_weight=0.0,
+            penalised_slope="squared",
             dice_floor=0.0,
         ),
         training=TrainingConfig(
@@ -220,9 +242,11 @@ def _paper_preset(side: int, *, matching: bool) -> Preset:
             warmup_steps=0,
             clip_norm=0.0,
             match_position=False,
+            blank_slices=True,
             contrast_changes=0.0,
             graft_share=0.0,
             average_decay=0.0,
+            exported="last",
         ),
     )
 

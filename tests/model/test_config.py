@@ -53,6 +53,17 @@ def test_paper_presets_know_nothing_of_our_inventions() -> None:
     )
 
 
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_presets_follow_the_text_where_it_speaks(name: str) -> None:
+    """The penalty of section 3.1.4, table C.2, plain batches of all slices, the weights after 400 epochs."""
+    preset = get_preset(name)
+    assert preset.losses.penalised_slope == "squared"
+    assert preset.model.decoder_entry == "block"
+    training = preset.training
+    assert (training.match_position, training.blank_slices, training.exported) == (False, True, "last")
+    assert (training.average_decay, training.schedule, training.adam_betas) == (0.0, "constant", (0.9, 0.999))
+
+
 def test_unknown_preset_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"preset 'cpu'.*cpu-8x8, cpu-16x16, cpu-8x8-small"):
         get_preset("cpu")
@@ -64,7 +75,7 @@ def test_unknown_preset_names_the_known_ones() -> None:
         ({"latent_size": (8, 8)}, "same whole factor"),
         ({"latent_size": (0, 6)}, "same whole factor"),
         ({"image_size": (24, 36)}, "power of two"),
-        ({"image_size": (8, 12)}, "power of two and at least 4"),
+        ({"image_size": (4, 6)}, "power of two and at least 2"),
         ({"widths": (8, 8, 16)}, "3 halvings need 4 widths"),
         ({"widths": (8, 8, 0, 16)}, "positive"),
         ({"codebook_size": 0}, "positive"),
@@ -77,6 +88,12 @@ def test_impossible_shapes_are_refused(changes: dict[str, tuple[int, ...]], rule
 
 def test_config_survives_json() -> None:
     assert ModelConfig.from_dict(json.loads(json.dumps(TINY.to_dict()))) == TINY
+
+
+def test_a_model_of_the_first_release_keeps_its_description() -> None:
+    assert "decoder_entry" not in TINY.to_dict()
+    other = replace(TINY, decoder_entry="block")
+    assert ModelConfig.from_dict(other.to_dict()) == other != TINY
 
 
 def test_unknown_field_is_named() -> None:

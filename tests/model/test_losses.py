@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,23 +122,23 @@ def test_anatomy_loss_without_labels_is_zero() -> None:
 def test_critic_loss_of_a_linear_critic_by_hand() -> None:
     slope = random(8, 4, 6)
     healthy, diseased = random(3, 8, 4, 6, seed=1), random(3, 8, 4, 6, seed=2)
-    loss = critic_loss(
-        lambda code: (code * slope).sum(dim=(1, 2, 3)), healthy, diseased, torch.rand(3), gradient_penalty=10.0
-    )
+    loss = critic_loss(lambda code: (code * slope).sum(dim=(1, 2, 3)), healthy, diseased, torch.rand(3), config=CONFIG)
     distance = ((diseased - healthy) * slope).sum(dim=(1, 2, 3)).mean()
     torch.testing.assert_close(loss, distance + 10.0 * (slope.norm() - 1) ** 2)
 
 
-def test_gradient_penalty_is_per_sample() -> None:
-    """Slopes 1 and 3 in two samples: their norms miss 1 by 0 and 2, so the mean penalty is 2."""
+@pytest.mark.parametrize(("slope", "penalty"), [("norm", 2.0), ("squared", 32.0)])
+def test_gradient_penalty_is_per_sample(slope: Literal["norm", "squared"], penalty: float) -> None:
+    """Slopes 1 and 3 in two samples: norms miss 1 by 0 and 2, squares by 0 and 8, so the means are 2 and 32."""
+    config = LossConfig(gradient_penalty=1.0, penalised_slope=slope)
     scales = torch.tensor([1.0, 3.0, 1.0, 3.0, 1.0, 3.0])
     zeros = torch.zeros(2, 1, 1, 1)
-    loss = critic_loss(lambda code: code.sum(dim=(1, 2, 3)) * scales, zeros, zeros, torch.rand(2), gradient_penalty=1.0)
-    assert loss.item() == pytest.approx(2.0)
+    loss = critic_loss(lambda code: code.sum(dim=(1, 2, 3)) * scales, zeros, zeros, torch.rand(2), config=config)
+    assert loss.item() == pytest.approx(penalty)
 
 
 def test_critic_takes_halves_of_unequal_size() -> None:
-    loss = critic_loss(Critic(TINY), random(3, 8, 4, 6), random(5, 8, 4, 6), torch.rand(3), gradient_penalty=10.0)
+    loss = critic_loss(Critic(TINY), random(3, 8, 4, 6), random(5, 8, 4, 6), torch.rand(3), config=CONFIG)
     assert loss.isfinite()
 
 
@@ -184,7 +186,7 @@ def test_each_term_teaches_only_its_own_parts() -> None:
 def test_critic_loss_teaches_the_critic_alone() -> None:
     network, critic = tiny_network(), Critic(TINY)
     code = network(tiny_images()).normal.code
-    loss = critic_loss(critic, code[:2], code[2:], torch.rand(2), gradient_penalty=10.0)
+    loss = critic_loss(critic, code[:2], code[2:], torch.rand(2), config=CONFIG)
     torch.autograd.backward(loss)
     assert all(parameter.grad is None for parameter in network.parameters())
     assert all(parameter.grad is not None for parameter in critic.parameters())

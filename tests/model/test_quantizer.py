@@ -40,6 +40,13 @@ def test_nearest_is_the_nearest_in_image_orientation() -> None:
                 assert ids[image, row, column] == distances.argmin()
 
 
+def test_distances_are_single_precision_whatever_surrounds_them() -> None:
+    quantizer, grid = a_quantizer(), a_grid()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = quantizer.nearest(grid)
+    assert torch.equal(found, quantizer.nearest(grid))
+
+
 def test_equal_codes_give_the_smaller_id() -> None:
     quantizer = a_quantizer()
     quantizer.codebook[7] = quantizer.codebook[3]

@@ -46,9 +46,11 @@ def make_volume(
     )
 
 
-def make_store(path: Path, volumes: list[Volume], geometry: SliceGeometry = SMALL) -> SliceStore:
+def make_store(
+    path: Path, volumes: list[Volume], geometry: SliceGeometry = SMALL, *, blank: bool = False
+) -> SliceStore:
     """A finished store of `volumes`; each one's hash is `hash of KEY`."""
-    store = SliceStore.create(path, geometry, volumes[0].channels)
+    store = SliceStore.create(path, geometry, volumes[0].channels, blank=blank)
     for volume in volumes:
         stack = slice_volume(volume, geometry)
         store.add(stack, voxel_hash=f"hash of {volume.patient_key}", sources={})

@@ -47,6 +47,17 @@ def test_every_patient_is_stored_as_read(patients: Path) -> None:
     np.testing.assert_allclose(store.images("p1"), slice_volume(volume, SMALL).without_blank().images, atol=2e-3)
 
 
+def test_blank_slices_are_kept_when_asked_for(patients: Path) -> None:
+    report = prepare([patients], patients.parent / "all", geometry=SMALL, blank=True)
+    stack = slice_volume(read_patient(find_patients(patients)[0]), SMALL)
+    store = SliceStore.open(patients.parent / "all")
+    assert stack.blank.any()
+    assert store.images("p0").shape[0] == len(stack.blank)
+    assert report.slices == 3 * len(stack.blank)
+    with pytest.raises(StoreError, match="keeps blank slices; add --blank"):
+        prepare([patients], patients.parent / "all", geometry=SMALL)
+
+
 def test_sources_and_their_hashes_are_recorded(patients: Path) -> None:
     run(patients)
     record = SliceStore.open(patients.parent / "store").patients["p0"]

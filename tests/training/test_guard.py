@@ -47,6 +47,23 @@ def test_collapse_is_named_after_patience() -> None:
         repeat(guard, {"normal_perplexity": 3.0, "abnormal_perplexity": 100.0})
 
 
+def test_a_validation_without_perplexity_is_no_reprieve() -> None:
+    guard = Guard(512, patience=20)
+    for step in range(20):
+        guard.check(step, {"abnormal_perplexity": 3.0})
+        guard.check(step, {"score": 0.1})
+    with pytest.raises(TrainingError, match="the abnormal codebook has collapsed"):
+        guard.check(20, {"abnormal_perplexity": 3.0})
+
+
+def test_a_collapse_that_is_expected_is_told_once() -> None:
+    said: list[str] = []
+    guard = Guard(512, patience=20, expects_unused=True, say=said.append)
+    repeat(guard, {"normal_perplexity": 3.0, "abnormal_perplexity": 100.0})
+    assert len(said) == 1
+    assert said[0].startswith("step 20: the normal codebook has collapsed to about 3.0 codes")
+
+
 def test_out_of_memory_names_the_size_to_try() -> None:
     message = r"out of memory with 16 images of 96x64 at a time \(batch 112\); try --set micro_batch=8"
     with pytest.raises(TrainingError, match=message), name_memory_failure(112, 16, (96, 64)):

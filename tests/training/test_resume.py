@@ -12,16 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from diptych.errors import InputError, TrainingError, UsageError
+from diptych.errors import InputError, StoreError, TrainingError, UsageError
 from diptych.files import only_writer
 from diptych.model import FeatureDecomposingNetwork, load_model, save_model
 from diptych.slices import SliceStore
-from diptych.training import Length, TrainingOptions, train
+from diptych.training import Length, TrainingOptions, guard, train, trainer
 from tests.training.tiny import SETTINGS, tiny_store
 
 STEPS = 16
@@ -165,6 +166,39 @@ def test_broken_numbers_stop_with_advice(store: SliceStore, tmp_path: Path) -> N
     options = replace(options, overrides=(*SETTINGS, "learning_rate=1e30", "warmup_steps=0", "clip_norm=0"))
     with pytest.raises(TrainingError, match="is not a finite number"):
         train(options)
+    tensors = load_file(max(options.out.glob("checkpoints/step-*")) / "tensors.safetensors")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_a_collapse_stops_with_a_checkpoint(store: SliceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "COLLAPSE_SHARE", 2.0)  # no codebook can use twice its codes
+    monkeypatch.setattr(trainer, "Guard", partial(guard.Guard, patience=3))
+    options = request_for(store, tmp_path / "run", steps=30)
+    with pytest.raises(TrainingError, match="step 4: the normal codebook has collapsed"):
+        train(options)
+    assert max(options.out.glob("checkpoints/step-*")).name == "step-00000003"
+
+
+def test_a_paper_run_goes_on_with_unused_codes_and_exports_its_last_weights(tmp_path: Path) -> None:
+    """A tiny `paper-8x8` from its first step to its last; it says what batch statistics are taken over."""
+    store = tiny_store(tmp_path / "store", blank=True)
+    sizes = ("image_size=48x32", "latent_size=6x4", "field_mm=60x48", "widths=8,8,8,8", "code_width=8")
+    changes = (*sizes, "codebook_size=64", "batch_size=8", "micro_batch=4", "critic_steps=1")
+    out, said = tmp_path / "run", list[str]()
+    request = TrainingOptions(out, (store.path,), "paper-8x8", changes, Length(steps=14), threads=1)
+    report = train(request, say=said.append)
+    assert said[0] == "batch normalisation takes its statistics over 4 slices at a time, not over the batch of 8"
+    assert (report["exported"], report["best"]["step"]) == ("last", 14)
+    last = load_file(max(out.glob("checkpoints/step-*")) / "tensors.safetensors")
+    exported = load_file(out / "model" / "model.safetensors")
+    assert all(bool((last[f"network/{name}"] == tensor).all()) for name, tensor in exported.items())
+
+
+def test_a_paper_preset_wants_the_blank_slices(store: SliceStore, tmp_path: Path) -> None:
+    sizes = ("image_size=48x32", "latent_size=6x4", "field_mm=60x48", "widths=8,8,8,8")
+    request = TrainingOptions(tmp_path / "run", (store.path,), "paper-8x8", sizes, Length(steps=1))
+    with pytest.raises(StoreError, match=r"has no blank slices.*--blank.*--set blank_slices=false"):
+        train(request)
 
 
 def test_minutes_bound_a_run(store: SliceStore, tmp_path: Path) -> None:

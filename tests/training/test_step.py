@@ -69,7 +69,7 @@ def test_same_gradients_as_a_plain_reading_of_the_algorithm() -> None:
     for _ in range(config.critic_steps):
         mixing = torch.rand(4, generator=generator)
         adam.zero_grad()
-        torch.autograd.backward(critic_loss(critic, healthy, diseased, mixing, gradient_penalty=10.0))
+        torch.autograd.backward(critic_loss(critic, healthy, diseased, mixing, config=config))
         adam.step()
     losses = network_losses(result, batch.image, batch.lesion, config=config, anatomy=batch.anatomy)
     total = losses.total(config) + config.regulariser_weight * regulariser_loss(critic, diseased)

@@ -26,10 +26,10 @@ SETTINGS = (
 """Changes to cpu-8x8 that make it tiny."""
 
 
-def tiny_store(path: Path, *, first_seed: int = 0) -> SliceStore:
+def tiny_store(path: Path, *, first_seed: int = 0, blank: bool = False) -> SliceStore:
     """Seven patients of ten slices, three of them with a lesion."""
     volumes = [make_volume(f"patient-{number}", seed=first_seed + number) for number in range(7)]
-    return make_store(path, volumes, GEOMETRY)
+    return make_store(path, volumes, GEOMETRY, blank=blank)
 
 
 def make_empty_store(path: Path) -> Path:

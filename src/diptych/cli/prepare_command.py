@@ -37,6 +37,9 @@ def prepare(
         list[str] | None,
         typer.Option(help="Take only this channel (t1, t1gd, t2, flair); repeat for more.", show_default="all four"),
     ] = None,
+    blank: Annotated[
+        bool, typer.Option("--blank", help="Keep slices that show no brain as well, as the paper does.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes to use.", show_default="one per core")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -58,6 +61,7 @@ def prepare(
             out,
             geometry=geometry,
             channels=_channels(channel),
+            blank=blank,
             workers=workers or _cores(),
             progress=progress,
         )

@@ -14,11 +14,25 @@ def sweep(
         Path, typer.Option("--store", metavar="STORE", help="Slice store with labels.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the sweep.", show_default=False)],
+    family: Annotated[
+        str, typer.Option(help="paper: the paper's own settings, made small; ours: those of our small preset.")
+    ] = "paper",
     presets: Annotated[
         str | None,
         typer.Option(help="Names of paper presets, separated by commas.", show_default="all eight"),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Train each configuration for about this long.")] = 20.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Train each configuration for so many updates.", show_default="2600 of paper")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train each configuration for about this long.", show_default="20 of ours")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of every configuration.")
+    ] = None,
+    train_only: Annotated[
+        bool, typer.Option("--train-only", help="Leave the evaluation to the same command without this option.")
+    ] = False,
     train_list: Annotated[
         Path | None, typer.Option(help="Text file of patients to train on.", show_default="seven tenths of the store")
     ] = None,
@@ -34,20 +48,26 @@ def sweep(
     """Train and evaluate the paper's configurations at a size that fits the machine, and compare them on one page.
 
     Grids of 4x4 to 32x32, with and without distribution matching, small networks for the store's slices; grids too fine
-    for the slices are left out. The same command run again goes on where it stopped. DIR/index.html compares what is
-    finished.
+    for the slices are left out. The same command run again goes on where it stopped; two commands with different
+    --presets may work on one DIR at a time. DIR/index.html compares what is finished. The paper's family wants a store
+    with blank slices and whole frames: 'diptych prepare SOURCE --out STORE --size 64 --field full --blank'.
     """
     from diptych.cli.console import progress_bar
     from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions
     from diptych.evaluation.sweep import sweep as run_sweep
     from diptych.evaluation.sweep_page import write_comparison
+    from diptych.training import Length
 
+    bounded = not (steps is None and minutes is None)
     names = PAPER_PRESETS if presets is None else tuple(name.strip() for name in presets.split(","))
     options = SweepOptions(
         store=store,
         out=out,
         presets=names,
-        minutes=minutes,
+        family=family,
+        length=Length(steps=steps, minutes=minutes) if bounded else None,
+        changes=tuple(changes or ()),
+        train_only=train_only,
         train_list=train_list,
         test_list=test_list,
         leakiness=leakiness,

@@ -48,7 +48,8 @@ def train(
     """Train a network on slice stores, with validation, pictures and checkpoints.
 
     Without --minutes, --epochs or --steps the preset's epochs are trained. Ctrl-C saves; --resume goes on with the
-    same bits. RUN/model holds the best network so far. Under torchrun, all processes share each batch.
+    same bits. RUN/model holds the best network so far, with a paper preset the last one. Under torchrun, all processes
+    share each batch.
     """
     from diptych.cli.console import print_json, progress_bar
     from diptych.training import Length, TrainingOptions
@@ -83,8 +84,11 @@ def train(
 
 def _print_report(out: Path, report: dict[str, Any]) -> None:
     best, figures = report["best"], report["all_validation_patients"]
+    kind = f"best network, of step {best['step']} of {report['steps']} ({report['criterion']})"
+    if report["exported"] == "last":
+        kind = f"last network, of step {report['steps']}"
     print(
-        f"{out / 'model'}: best network, of step {best['step']} of {report['steps']} ({report['criterion']}); "
+        f"{out / 'model'}: {kind}; "
         f"on {report['validation_patients']} validation patients Dice {figures['dice_whole']:.3f}, "
         f"reconstruction error {figures['reconstruction_error']:.3f}, codes used "
         f"{figures['normal_usage']:.0%}/{figures['abnormal_usage']:.0%}"

@@ -4,9 +4,9 @@
     SWEEP/NAME/report    parts of its evaluation, kept like those of any report
     SWEEP/index.html     the comparison (`sweep_page.py`)
 
-Grid and distribution matching are the paper's. Everything else is the small CPU preset's, so that minutes suffice: the
-paper's own settings (N(0, 1) codebooks, no expiry, small steps) leave most codes dead for a long time. The size of the
-input is the store's. Knows training and evaluation; nothing about pages.
+Two families. `paper` keeps the paper's K, D, losses, weights and constant step size; layers are narrow, batches small,
+steps larger and few, so that minutes suffice. `ours` takes everything but grid and matching from the small CPU preset.
+The size of the input is the store's. Knows training and evaluation; nothing about pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diptych.config import PRESETS, get_preset
+from diptych.config import PRESETS, Preset, get_preset
 from diptych.errors import StoreError, UsageError
 from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
@@ -32,13 +32,21 @@ from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 from diptych.training import Length, TrainingOptions, train
 from diptych.training.training_options import override
 
-BASE = "cpu-8x8-small"
-"""The preset whose training every configuration shares."""
-WIDTHS = (8, 16, 32, 64, 64, 64, 64)
+OURS = "cpu-8x8-small"
+"""The preset that our family changes in grid and matching alone."""
+OUR_WIDTHS = (8, 16, 32, 64, 64, 64, 64)
+NARROWER = 8
+"""By this the paper's widths are divided in its family."""
+SMALL_STEPS = ("batch_size=8", "learning_rate=1e-3", "critic_learning_rate=1e-3", "ema_decay=0.97")
+"""The paper takes 160,000 steps of 112 slices at 1e-4, which here would be a few hundred in a quarter of an hour: so
+many small batches, larger steps, and codebooks with a shorter memory. (Codes that nothing uses need 2,500 steps to fade
+at a decay of 0.99 and 830 at 0.97, `VectorQuantizer`; the paper does not say its own.)"""
+FAMILIES = {"paper": Length(steps=2600), "ours": Length(minutes=20.0)}
+"""What can be swept, and for how long if nothing is said."""
 PAPER_PRESETS = tuple(name for name in PRESETS if name.startswith("paper-"))
 TRAIN_SHARE = 0.7
-JUDGES = 3
-"""Training patients that are held back to choose the best network of a run."""
+JUDGES = 10
+"""Training patients at most, a tenth of them, that are held back to validate a run."""
 METRICS = ("euclidean", "angular", "hamming")
 
 Show = Callable[[str], AbstractContextManager[Progress]]
@@ -51,8 +59,13 @@ class SweepOptions:
 
     store: Path
     out: Path
+    family: str = "paper"
     presets: tuple[str, ...] = PAPER_PRESETS
-    minutes: float = 20.0
+    length: Length | None = None
+    """How long each one is trained; the family's own length if not said."""
+    changes: tuple[str, ...] = ()
+    """Further changes to every configuration, each `name=value`."""
+    train_only: bool = False
     train_list: Path | None = None
     test_list: Path | None = None
     leakiness: bool = False
@@ -62,10 +75,21 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One of the eight: its preset, and the changes to the common one that make it."""
+    """One of the eight: its name, the preset it is made from, and the changes that make it."""
 
     preset: str
+    base: str
     changes: tuple[str, ...]
+
+    @property
+    def settings(self) -> Preset:
+        """The complete preset."""
+        return override(get_preset(self.base), self.changes)
+
+    @property
+    def family(self) -> str:
+        """Which of `FAMILIES` it belongs to."""
+        return "paper" if self.base == self.preset else "ours"
 
     @property
     def title(self) -> str:
@@ -89,10 +113,11 @@ class Trained:
 def sweep(options: SweepOptions, *, show: Show, say: Say) -> Iterator[list[Trained]]:
     """Train and evaluate every configuration that fits the store; what is finished is not done again.
 
-    Yields all configurations so far after each one, so that a long sweep can be looked at before its end.
+    Two sweeps into one folder may run beside each other if they have different presets. Yields all configurations so
+    far after each one, so that a long sweep can be looked at before its end.
     """
     store = SliceStore.open(options.store)
-    fitting, left_out = configurations(options.presets, store)
+    fitting, left_out = configurations(options.presets, store, family=options.family, changes=options.changes)
     for name, reason in left_out.items():
         say(f"{name}: left out ({reason})")
     if not fitting:
@@ -103,28 +128,48 @@ def sweep(options: SweepOptions, *, show: Show, say: Say) -> Iterator[list[Train
     for number, configuration in enumerate(fitting, start=1):
         say(f"configuration {number} of {len(fitting)}: {configuration.title}")
         run = _train(configuration, options, lists, show=show, say=say)
-        trained.append(_evaluate(configuration, options, store, split, run, show=show))
-        yield trained
+        if not options.train_only:
+            trained.append(_evaluate(configuration, options, store, split, run, show=show))
+            yield trained
 
 
-def configurations(presets: Sequence[str], store: SliceStore) -> tuple[list[Configuration], dict[str, str]]:
+def configurations(
+    presets: Sequence[str], store: SliceStore, *, family: str = "paper", changes: Sequence[str] = ()
+) -> tuple[list[Configuration], dict[str, str]]:
     """Those that fit the store's slices, and why the others do not."""
+    if family not in FAMILIES:
+        raise UsageError(f"--family {family}: there is none of that name; choose {' or '.join(FAMILIES)}")
     fitting, left_out = [], {}
     for name in presets:
         if name not in PAPER_PRESETS:
             raise UsageError(f"preset {name!r}: a sweep compares the paper's, {', '.join(PAPER_PRESETS)}")
         try:
-            configuration = Configuration(name, _changes(name, store))
-            override(get_preset(BASE), configuration.changes)
+            base, made = (name, _paper_changes(name, store)) if family == "paper" else (OURS, _our_changes(name, store))
+            override(get_preset(base), made)
         except UsageError as error:
             left_out[name] = str(error)
-        else:
-            fitting.append(configuration)
+            continue
+        fitting.append(Configuration(name, base, (*made, *changes)))
+        override(get_preset(base), fitting[-1].changes)  # a change that cannot be is the user's, not the store's
     return fitting, left_out
 
 
-def _changes(name: str, store: SliceStore) -> tuple[str, ...]:
-    """What turns the common preset into this configuration at the store's size."""
+def _paper_changes(name: str, store: SliceStore) -> tuple[str, ...]:
+    """What makes a preset of the paper small: the store's size, narrow layers, batches and steps.
+
+    As in the paper the layers at the grid have the same width, however few halvings lead there.
+    """
+    first, second, *_, last = (width // NARROWER for width in get_preset(name).model.widths)
+    return (*_sizes(name, store, lambda halvings: (*[first, second, *[last] * 5][:halvings], last)), *SMALL_STEPS)
+
+
+def _our_changes(name: str, store: SliceStore) -> tuple[str, ...]:
+    """What turns our small preset into this grid, with or without matching, at the store's size."""
+    matching = ("regulariser_weight=0",) if name.endswith("-nodm") else ()
+    return (*_sizes(name, store, lambda halvings: OUR_WIDTHS[: halvings + 1]), *matching)
+
+
+def _sizes(name: str, store: SliceStore, widths: Callable[[int], Sequence[int]]) -> tuple[str, ...]:
     H, W = store.geometry.size
     side = get_preset(name).model.latent_size[0]
     halvings = max(0, (H // side).bit_length() - 1)
@@ -133,9 +178,8 @@ def _changes(name: str, store: SliceStore) -> tuple[str, ...]:
         f"image_size={H}x{W}",
         "field_mm=full" if field is None else f"field_mm={field[0]:g}x{field[1]:g}",
         f"latent_size={side}x{max(1, W * side // H)}",
-        "widths=" + ",".join(map(str, WIDTHS[: halvings + 1])),
+        "widths=" + ",".join(map(str, widths(halvings))),
         f"channels={len(store.channels)}",
-        *(("regulariser_weight=0",) if name.endswith("-nodm") else ()),
     )
 
 
@@ -179,9 +223,9 @@ def _train(
             TrainingOptions(
                 out=run,
                 stores=(options.store,),
-                preset=BASE,
+                preset=configuration.base,
                 overrides=configuration.changes,
-                length=Length(minutes=options.minutes),
+                length=options.length or FAMILIES[options.family],
                 train_list=lists[0],
                 validation_list=lists[1],
                 seed=options.seed,

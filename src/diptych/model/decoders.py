@@ -22,10 +22,7 @@ class SegmentationDecoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         widths = config.widths[::-1]
-        layers: list[nn.Module] = [
-            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
-            ResBlock(widths[0], widths[0]),
-        ]
+        layers = _entry(config)
         for width, next_width in pairwise(widths):
             layers += [Upsample(width, next_width), ResBlock(next_width, next_width)]
         self.climb = nn.Sequential(*layers)
@@ -48,11 +45,7 @@ class ImageDecoder(nn.Module):
         widths = config.widths[::-1]
         map_channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
         pairs = list(pairwise(widths))
-        self.stem = nn.Sequential(
-            nn.Conv2d(config.code_width, widths[0], 3, padding=1),
-            ResBlock(widths[0], widths[0]),
-            Upsample(*pairs[0]),
-        )
+        self.stem = nn.Sequential(*_entry(config), Upsample(*pairs[0]))
         self.upsamples = nn.ModuleList(Upsample(*pair) for pair in pairs[1:])
         self.blocks = nn.ModuleList(SpadeResBlock(width, map_channels, norm=config.spade_norm) for _, width in pairs)
         self.out = nn.Conv2d(widths[-1], config.channels, 1)
@@ -88,6 +81,14 @@ class AnatomyHead(nn.Module):
     def forward(self, twin_features: Tensor) -> Tensor:
         logits: Tensor = self.out(normalise(self.norm, self.inner(twin_features), slope=LEAK))
         return logits
+
+
+def _entry(config: ModelConfig) -> list[nn.Module]:
+    """From a code to the first features; table C.2 has one block do it, whose skip then is a 1x1 convolution."""
+    width = config.widths[-1]
+    if config.decoder_entry == "block":
+        return [ResBlock(config.code_width, width)]
+    return [nn.Conv2d(config.code_width, width, 3, padding=1), ResBlock(width, width)]
 
 
 def semantic_map(lesion_logits: Tensor, *, with_background: bool) -> Tensor:

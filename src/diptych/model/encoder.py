@@ -1,7 +1,7 @@
 """The encoder e: one image in, two latent grids out (table C.1).
 
-A common trunk halves the image twice and then splits into two branches of the same build, one for normal and one for
-abnormal anatomy. No skip connection leaves the encoder: the codes are the bottleneck.
+A common trunk halves the image twice (once where once is all) and then splits into two branches of the same build, one
+for normal and one for abnormal anatomy. No skip connection leaves the encoder: the codes are the bottleneck.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        full, half, quarter = config.widths[: TRUNK_HALVINGS + 1]
-        self.trunk = nn.Sequential(
-            nn.Conv2d(config.channels, full, 3, padding=1),
-            NormConv(full, half, stride=2),
-            ResBlock(half, half),
-            NormConv(half, quarter, stride=2),
-        )
+        full, half, *quarter = config.widths[: TRUNK_HALVINGS + 1]
+        layers: list[nn.Module] = [nn.Conv2d(config.channels, full, 3, padding=1), NormConv(full, half, stride=2)]
+        for width in quarter:
+            layers += [ResBlock(half, half), NormConv(half, width, stride=2)]
+        self.trunk = nn.Sequential(*layers)
         self.normal = _branch(config)
         self.abnormal = _branch(config)
 
@@ -37,7 +35,7 @@ class Encoder(nn.Module):
 
 
 def _branch(config: ModelConfig) -> nn.Sequential:
-    widths = config.widths[TRUNK_HALVINGS:]
+    widths = config.widths[min(TRUNK_HALVINGS, config.halvings) :]
     layers: list[nn.Module] = []
     for width, next_width in pairwise(widths):
         layers += [ResBlock(width, width), NormConv(width, next_width, stride=2)]

@@ -167,18 +167,19 @@ def anatomy_loss(logits: Tensor, labels: Tensor, has_anatomy: Tensor | None, *, 
 
 
 def critic_loss(
-    critic: CriticFunction, healthy: Tensor, diseased: Tensor, mixing: Tensor, *, gradient_penalty: float
+    critic: CriticFunction, healthy: Tensor, diseased: Tensor, mixing: Tensor, *, config: LossConfig
 ) -> Tensor:
     """L_critic: the estimated Wasserstein distance with its gradient penalty (Gulrajani et al., 2017).
 
-    The norm of the gradient is taken per sample and drawn towards 1. Codes are cut from the gradient here.
+    The norm of the gradient, or as the paper writes its square, is taken per sample and drawn towards 1. Codes are cut
+    from the gradient here.
 
     Args:
         critic: codes `[B, D, h, w]` to scores `[B]`.
         healthy: normal codes of healthy images, `[n, D, h, w]`.
         diseased: normal codes of diseased images, `[m, D, h, w]`.
         mixing: ε, uniform in [0, 1], `[min(n, m)]`.
-        gradient_penalty: λ_gp.
+        config: λ_gp, and what it weighs.
     """
     healthy, diseased = healthy.detach(), diseased.detach()
     pairs = min(len(healthy), len(diseased))
@@ -186,9 +187,11 @@ def critic_loss(
     scores = critic(torch.cat([healthy, diseased, between]))
     healthy_scores, diseased_scores, between_scores = torch.split(scores, [len(healthy), len(diseased), pairs])
     (slopes,) = torch.autograd.grad(between_scores.sum(), between, create_graph=True)
-    penalty: Tensor = (torch.linalg.vector_norm(slopes.flatten(1), dim=1) - 1).square().mean()
+    squared = slopes.flatten(1).square().sum(dim=1)
+    steepness = squared if config.penalised_slope == "squared" else torch.linalg.vector_norm(slopes.flatten(1), dim=1)
+    penalty: Tensor = (steepness - 1).square().mean()
     distance: Tensor = diseased_scores.mean() - healthy_scores.mean()
-    return distance + gradient_penalty * penalty
+    return distance + config.gradient_penalty * penalty
 
 
 def regulariser_loss(critic: CriticFunction, diseased: Tensor) -> Tensor:

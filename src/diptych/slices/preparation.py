@@ -34,7 +34,7 @@ class PrepareReport:
     warnings: dict[str, tuple[str, ...]]
     """What was noticed about patients in the store."""
     slices: int
-    """Slices in the store, blank ones left out."""
+    """Slices in the store."""
     seconds: float
 
 
@@ -59,10 +59,13 @@ def prepare(
     *,
     geometry: SliceGeometry | None = None,
     channels: Sequence[str] = CHANNELS,
+    blank: bool = False,
     workers: int = 1,
     progress: Progress = silent,
 ) -> PrepareReport:
     """Take every patient found in `sources` into the slice store `out`, which is made if it is not there.
+
+    With `blank`, slices that show no brain are kept as well, as the paper does.
 
     Raises:
         LayoutError: a source holds no patient.
@@ -70,7 +73,7 @@ def prepare(
     """
     started = time.monotonic()
     found = _find(sources)
-    store = SliceStore.create(Path(out), geometry or SliceGeometry(), tuple(channels))
+    store = SliceStore.create(Path(out), geometry or SliceGeometry(), tuple(channels), blank=blank)
     with only_writer(store.path):
         store.remove_unfinished()
         jobs = [_job(store, files) for files in found.patients]

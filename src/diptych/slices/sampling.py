@@ -1,9 +1,10 @@
-"""Which slices make a training batch: healthy and diseased ones in pairs from the same height of the head.
+"""Which slices make a training batch: healthy and diseased ones in pairs from the same height, or slices as they come.
 
 Gliomas are rare at the bottom and the top of the brain. A critic that is shown all healthy and all diseased slices
 would learn height, not health; so every slice that is drawn brings a partner of the other kind from about the same
 position and, where possible, from another patient. Every slice is drawn once per round, healthy ones too, or the
-network would hardly ever see a cerebellum.
+network would hardly ever see a cerebellum. The paper draws plain batches instead: every slice once per round, whatever
+its kind.
 
 What a step draws is a function of (seed, step) alone. Knows a table of positions, nothing about pixels.
 """
@@ -35,7 +36,7 @@ class Draw:
     """The slices of one step, or this process's part of them."""
 
     indices: NDArray[np.int64]
-    """Slices of the dataset, `[n]`; entries 2i and 2i+1 are a pair, so any even cut keeps both kinds in balance."""
+    """Slices of the dataset, `[n]`; of paired draws 2i and 2i+1 are a pair, so any even cut keeps kinds in balance."""
     seeds: NDArray[np.int64]
     """One augmentation seed per slice, `[n]`."""
 
@@ -49,9 +50,9 @@ class Draw:
 
 
 class MatchedSampler:
-    """Draws `batch_size` slices per step over all processes, half healthy and half diseased.
+    """Draws `batch_size` slices per step over all processes, half healthy and half diseased, matched in position.
 
-    Without `match_position` a partner may come from any height, as in the paper.
+    Without `match_position` batches are slices as they come: steps_per_epoch of them show every slice once.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class MatchedSampler:
 
     @property
     def paired(self) -> bool:
-        """False when all slices are of one kind, so that batches are merely shuffled."""
-        return all(len(kind.indices) for kind in self._kinds)
+        """False when batches are merely shuffled: as the paper has it, or because all slices are of one kind."""
+        return self.match_position and all(len(kind.indices) for kind in self._kinds)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -117,7 +118,7 @@ class MatchedSampler:
     def _partner(self, anchor: int, rng: np.random.Generator) -> int:
         """A slice of the other kind, near in position, from another patient where there is one."""
         others = self._kinds[int(not self.table.diseased[anchor])]
-        candidates = others.near(float(self.table.position[anchor])) if self.match_position else others.indices
+        candidates = others.near(float(self.table.position[anchor]))
         strangers = candidates[self.table.patient[candidates] != self.table.patient[anchor]]
         chosen: int = rng.choice(strangers if len(strangers) else candidates)
         return chosen

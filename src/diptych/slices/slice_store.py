@@ -40,17 +40,19 @@ class SliceStore:
         self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
 
     @classmethod
-    def create(cls, path: Path, geometry: SliceGeometry, channels: tuple[str, ...]) -> SliceStore:
-        """Make an empty store, or open the one at `path` if it has the same geometry and channels."""
+    def create(
+        cls, path: Path, geometry: SliceGeometry, channels: tuple[str, ...], *, blank: bool = False
+    ) -> SliceStore:
+        """Make an empty store, or open the one at `path` if it has the same geometry, channels and blanks."""
         path = Path(path)
         if (path / "manifest.json").exists():
             store = cls(path, _read_manifest(path), _read_patients(path, skip_damaged=True))
-            store._require(geometry, channels)
+            store._require(geometry, channels, blank=blank)
             return store
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreError(f"{path}: neither empty nor a slice store; give another --out")
         (path / "patients").mkdir(parents=True, exist_ok=True)
-        store = cls(path, Manifest(geometry, channels, versions=program_versions(*PROGRAMS)), {})
+        store = cls(path, Manifest(geometry, channels, blank=blank, versions=program_versions(*PROGRAMS)), {})
         write_json(path / "manifest.json", store.manifest.to_json())
         return store
 
@@ -106,8 +108,9 @@ class SliceStore:
         return self._array(key, "twin")
 
     def add(self, stack: SliceStack, *, voxel_hash: str, sources: dict[str, SourceRecord]) -> PatientRecord:
-        """Write a patient, replacing an earlier version of it; blank slices are left out."""
-        stack = stack.without_blank()
+        """Write a patient, replacing an earlier version of it; blank slices are left out of a store that keeps none."""
+        if not self.manifest.blank:
+            stack = stack.without_blank()
         try:
             with replacing_folder(self._folder(stack.patient_key)) as part:
                 files = {name: _write_array(part, name, array) for name, array in _arrays_of(stack).items()}
@@ -168,12 +171,15 @@ class SliceStore:
         # A hash, so that no path is ever built from a name that came with the data.
         return self.path / "patients" / hashlib.sha256(key.encode()).hexdigest()[:16]
 
-    def _require(self, geometry: SliceGeometry, channels: tuple[str, ...]) -> None:
+    def _require(self, geometry: SliceGeometry, channels: tuple[str, ...], *, blank: bool) -> None:
         if self.geometry != geometry:
             raise StoreError(f"{self.path}: has slices of {self.geometry}, not {geometry}; give another --out")
         if self.channels != channels:
             has, asked = ", ".join(self.channels), ", ".join(channels)
             raise StoreError(f"{self.path}: has channels {has}, not {asked}; give another --out")
+        if self.manifest.blank != blank:
+            habit = "keeps blank slices; add --blank" if self.manifest.blank else "has no blank slices; drop --blank"
+            raise StoreError(f"{self.path}: {habit}, or give another --out")
 
 
 def _warnings(patients: Mapping[str, PatientRecord]) -> dict[str, tuple[str, ...]]:

@@ -48,7 +48,7 @@ class PatientRecord:
     files: dict[str, FileRecord]
     """Array files by name without suffix: images, and lesion, anatomy, twin where known."""
     z_index: tuple[int, ...]
-    """Index of each stored slice in the volume; blank slices are left out."""
+    """Index of each stored slice in the volume; blank slices are left out unless the store keeps them."""
     z_mm: tuple[float, ...]
     position: tuple[float, ...]
     """0 at the lowest stored slice, 1 at the highest."""
@@ -140,6 +140,8 @@ class Manifest:
     channels: tuple[str, ...]
     fill: float = FILL
     clip: tuple[float, float] = CLIP
+    blank: bool = False
+    """Whether slices that show no brain are kept."""
     sources: tuple[str, ...] = ()
     """Folders that patients were taken from."""
     patients: dict[str, str] = field(default_factory=dict)
@@ -169,6 +171,7 @@ class Manifest:
                 channels=tuple(data["channels"]),
                 fill=float(data["fill"]),
                 clip=(float(data["clip"][0]), float(data["clip"][1])),
+                blank=bool(data.get("blank", False)),
                 sources=tuple(data["sources"]),
                 patients=dict(data["patients"]),
                 failed=dict(data["failed"]),

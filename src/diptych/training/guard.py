@@ -1,13 +1,13 @@
 """What goes wrong in training, noticed early and named with a way out, instead of hours of useless steps.
 
-Knows metrics by name, nothing about networks. Four troubles: a value that is not a number, a critic whose loss
-runs away, a codebook that collapses to a few codes, and memory that does not suffice.
+Knows metrics by name, nothing about networks. A metric that is not given is not judged. Four troubles: a value that is
+not a number, a critic whose loss runs away, a codebook that collapses to a few codes, and memory that does not suffice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import psutil
@@ -30,11 +30,24 @@ class Guard:
     Args:
         codebook_size: K, the number of codes in each codebook.
         patience: steps for which a critic or a codebook may misbehave before training stops.
+        expects_unused: whether codebooks of mostly unused codes are what the preset is known for (`paper-*`: no
+            k-means start, no expiry); a collapse is then told to `say`, once for each codebook, and training goes on.
+        say: where that one line goes.
     """
 
-    def __init__(self, codebook_size: int, *, patience: int = 200) -> None:
+    def __init__(
+        self,
+        codebook_size: int,
+        *,
+        patience: int = 200,
+        expects_unused: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.least_perplexity = max(2.0, COLLAPSE_SHARE * codebook_size)
         self.patience = patience
+        self.expects_unused = expects_unused
+        self.say = say
+        self._warned: set[str] = set()
         self._bad_steps: dict[str, int] = {}
 
     def check(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -52,7 +65,9 @@ class Guard:
             )
 
     def _check_critic(self, step: int, metrics: Mapping[str, float]) -> None:
-        value = metrics.get("critic", 0.0)
+        if "critic" not in metrics:
+            return
+        value = metrics["critic"]
         if self._persists("critic", abs(value) > CRITIC_LIMIT, limit=self.patience // 10):
             raise TrainingError(
                 f"step {step}: the critic's loss has run away to {value:.3g} (limit {CRITIC_LIMIT:.0e} for "
@@ -61,13 +76,20 @@ class Guard:
 
     def _check_codebooks(self, step: int, metrics: Mapping[str, float]) -> None:
         for panel in ("normal", "abnormal"):
-            perplexity = metrics.get(f"{panel}_perplexity", math.inf)
-            if self._persists(panel, perplexity < self.least_perplexity, limit=self.patience):
+            if f"{panel}_perplexity" not in metrics:
+                continue
+            perplexity = metrics[f"{panel}_perplexity"]
+            if not self._persists(panel, perplexity < self.least_perplexity, limit=self.patience):
+                continue
+            found = f"step {step}: the {panel} codebook has collapsed to about {perplexity:.1f} codes"
+            if not self.expects_unused:
                 raise TrainingError(
-                    f"step {step}: the {panel} codebook has collapsed to about {perplexity:.1f} codes (at least "
-                    f"{self.least_perplexity:.0f} expected) for {self.patience} steps; use a preset with a k-means "
-                    "start and code expiry, or a smaller --set regulariser_weight=…"
+                    f"{found} (at least {self.least_perplexity:.0f} expected) for {self.patience} steps; use a preset "
+                    "with a k-means start and code expiry, or a smaller --set regulariser_weight=…"
                 )
+            if panel not in self._warned:
+                self._warned.add(panel)
+                self.say(f"{found}; codebooks that start as N(0, 1) without expiry do that, and the run goes on")
 
     def _persists(self, name: str, bad: bool, *, limit: int) -> bool:
         self._bad_steps[name] = self._bad_steps.get(name, 0) + 1 if bad else 0

@@ -4,7 +4,7 @@
     RUN/report.json       what happened: command, versions, machine, data, best figures
     RUN/log.csv           losses by step           RUN/validation.csv   figures on validation patients
     RUN/pictures/         picture grids            RUN/tensorboard/     when asked for
-    RUN/checkpoints/      to resume from           RUN/model/           the best network so far, for use
+    RUN/checkpoints/      to resume from           RUN/model/           the network so far, for use: best or last
 
 Knows files, not networks' insides.
 """
@@ -62,13 +62,16 @@ def export_model(network: FeatureDecomposingNetwork, run: Path, *, notes: str) -
 def model_notes(config: RunConfig, step: int, figures: dict[str, float]) -> str:
     """Paragraphs for the model card: data, settings, results."""
     field = config.preset.model.field_mm
+    chosen = f"Chosen as the best by {CRITERION}. On validation patients:"
+    if config.preset.training.exported == "last":
+        chosen = "The last weights of the run, not chosen by any figure. On validation patients:"
     lines = [
         f"Trained with preset `{config.preset.name}`, seed {config.preset.training.seed}, {step} steps of "
         f"{config.preset.training.batch_size} slices, on {len(config.train_keys)} patients of slice stores "
         + ", ".join(f"`{fingerprint[:12]}`" for fingerprint in config.stores.values())
         + f"; {len(config.validation_keys)} other patients judged it.",
         f"Slices show {'the whole frame' if field is None else f'{field[0]:g} x {field[1]:g} mm around the brain'}.",
-        f"Chosen as the best by {CRITERION}. On validation patients:",
+        chosen,
         "| figure | value |\n|---|---|\n" + "\n".join(f"| {name} | {value:.3f} |" for name, value in figures.items()),
     ]
     return "\n\n".join(lines)

@@ -11,7 +11,8 @@ each term of the loss:
   parts of 16 therefore do exactly what one process does with `micro_batch=16`;
 - the critic sees the codes of the whole batch at once, in every process alike: they are gathered, and the same m
   inner steps are taken everywhere with the same random numbers;
-- the codebooks move once per step, over all parts of all processes.
+- the codebooks move once per step, over all parts of all processes;
+- batch normalisation (`paper-*`) takes its statistics over a part, not over the batch; a run says so when it begins.
 
 With more than one part the critic must know the codes of all parts before the first gradient; the normal branch of
 the encoder then runs once more, without gradients.
@@ -55,11 +56,9 @@ class Learner:
         torch.manual_seed(training.seed)
         self.network = FeatureDecomposingNetwork(preset.model).to(workers.device)
         self.critic = Critic(preset.model).to(workers.device)
-        decay = training.weight_decay
-        self.optimizer = torch.optim.Adam(self.network.parameters(), training.learning_rate, weight_decay=decay)
-        self.critic_optimizer = torch.optim.Adam(
-            self.critic.parameters(), training.critic_learning_rate, weight_decay=decay
-        )
+        settings: dict[str, Any] = {"betas": training.adam_betas, "weight_decay": training.weight_decay}
+        self.optimizer = torch.optim.Adam(self.network.parameters(), training.learning_rate, **settings)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), training.critic_learning_rate, **settings)
         decay = training.average_decay
         self.average = AveragedNetwork(self.network, decay) if decay else None
         if compiled:  # not the image decoder: the images it paints a lesion in are other ones at each step
@@ -196,7 +195,7 @@ class Learner:
         self.critic.requires_grad_(True)
         for _ in range(config.critic_steps):
             mixing = torch.rand(pairs, generator=generator).to(codes.device)
-            loss = critic_loss(self.critic, healthy, diseased, mixing, gradient_penalty=config.gradient_penalty)
+            loss = critic_loss(self.critic, healthy, diseased, mixing, config=config)
             self.critic_optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(config.critic_weight * loss)
             self.critic_optimizer.step()

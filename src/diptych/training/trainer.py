@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from diptych.errors import TrainingError
 from diptych.files import only_writer, write_json
 from diptych.model.model_folder import load_model
 from diptych.progress import Progress, silent
@@ -45,7 +46,7 @@ def train(options: TrainingOptions, *, progress: Progress = silent, say: Say = l
 
     Raises:
         UsageError, InputError: options or stores that cannot be; nothing has been written then.
-        TrainingError: training that cannot go on; the last checkpoint stays.
+        TrainingError: training that cannot go on; a checkpoint stays.
         KeyboardInterrupt: after Ctrl-C or SIGTERM, when the state has been saved.
     """
     with start_workers() as workers:
@@ -93,7 +94,12 @@ class Trainer:
         )
         self.learner = Learner(config.preset, workers, precision=config.precision, compiled=config.compiled)
         self.plan = Plan(config.length, steps_per_epoch=self.sampler.steps_per_epoch)
-        self.guard = Guard(config.preset.model.codebook_size)
+        model = config.preset.model
+        self.guard = Guard(
+            model.codebook_size,
+            expects_unused=model.codebook_start == "normal" and not model.expire_after,
+            say=journal.say,
+        )
         self.step = 0
         self.best: dict[str, Any] = {}
         self.report = begin_report(config)
@@ -110,7 +116,11 @@ class Trainer:
         )
         with Interruption() as interruption:
             while not self.plan.done(self.step):
-                self._take_step(next(batches))
+                try:
+                    self._take_step(next(batches))
+                except TrainingError:
+                    self._save_if_sound()
+                    raise
                 if self.plan.validates(self.step, self.config.preset.training.validate_every):
                     self._validate()
                 stop = self.workers.any(interruption.asked)
@@ -137,6 +147,8 @@ class Trainer:
                 batches = range(self.config.preset.training.codebook_batches)
                 self.learner.start_codebooks(self._batch(step) for step in batches)
             self._require_memory()
+            self._save()  # a run that stops in its first steps leaves something, too
+        self._say_what_norms_see()
         if self.workers.is_main:
             self.examples = choose_examples(self.data.validation)
             write_json(self.folder / "report.json", self.report)
@@ -176,12 +188,12 @@ class Trainer:
             self.guard.check(self.step, {"score": figures["score"]})
             self.journal.log_validation({"step": self.step, "seconds": self.plan.seconds, **figures})
             self._draw()
-            is_best = not self.best or figures["score"] > self.best["figures"]["score"]
-            if is_best:
+            is_better = not self.best or figures["score"] > self.best["figures"]["score"]
+            if is_better or self.exports_last:
                 notes = model_notes(self.config, self.step, figures)
                 fingerprint = export_model(network, self.folder, notes=notes)
                 self.best = {"step": self.step, "fingerprint": fingerprint, "figures": figures}
-            self.journal.say(_sentence(self.step, figures, is_best=is_best))
+            self.journal.say(_sentence(self.step, figures, is_best=is_better and not self.exports_last))
             self._stepped_at = time.monotonic()
         self._save()
 
@@ -200,6 +212,24 @@ class Trainer:
         save_picture(self.folder / "pictures" / f"step-{self.step:08d}.png", picture)
         self.journal.log_picture(picture, self.step)
 
+    @property
+    def exports_last(self) -> bool:
+        """Whether the last network is exported, as the paper does, not the one that scores best."""
+        return self.config.preset.training.exported == "last"
+
+    def _say_what_norms_see(self) -> None:
+        """Tell that batch statistics are those of a part where a batch is cut into parts."""
+        part, batch = self.learner.part_size, self.config.preset.training.batch_size
+        if self.config.preset.model.spade_norm == "batch" and part < batch:
+            self.journal.say(
+                f"batch normalisation takes its statistics over {part} slices at a time, not over the batch of {batch}"
+            )
+
+    def _save_if_sound(self) -> None:
+        """Keep the state in which training stopped, unless numbers in it are broken: then an earlier one is better."""
+        if all(bool(t.isfinite().all()) for t in self.learner.tensors().values() if t.is_floating_point()):
+            self._save()
+
     def _save(self) -> None:
         self._saved_at = self.plan.seconds
         if self.workers.is_main:
@@ -207,7 +237,7 @@ class Trainer:
             save_checkpoint(self.folder / "checkpoints", Checkpoint(self.step, self.learner.tensors(), state))
 
     def _finish(self) -> dict[str, Any]:
-        """Judge the best network on all validation patients and write the report."""
+        """Judge the exported network on all validation patients and write the report."""
         if not self.workers.is_main:
             return self.report
         figures = self.best["figures"]
@@ -219,6 +249,7 @@ class Trainer:
             "images": self.step * self.config.preset.training.batch_size,
             "seconds": round(self.plan.seconds, 1),
             "best": self.best,
+            "exported": self.config.preset.training.exported,
             "all_validation_patients": figures,
         }
         write_json(self.folder / "report.json", self.report)

@@ -132,6 +132,11 @@ def _require_fit(store: SliceStore, preset: Preset) -> None:
             f"{_field(store.geometry.field)} mm, preset {preset.name} takes {size} over {field} mm; "
             f"run 'diptych prepare SOURCE --out NEW --size {size} --field {field}'"
         )
+    if preset.training.blank_slices and not store.manifest.blank:
+        raise StoreError(
+            f"{store.path}: has no blank slices, preset {preset.name} trains on all of them; run 'diptych prepare "
+            "SOURCE --out NEW --blank …', or add --set blank_slices=false"
+        )
     if len(store.channels) != preset.model.channels:
         raise StoreError(
             f"{store.path}: has {len(store.channels)} channels ({', '.join(store.channels)}), preset {preset.name} "

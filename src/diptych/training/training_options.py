@@ -80,13 +80,14 @@ class RunConfig:
     def from_dict(cls, values: dict[str, Any]) -> RunConfig:
         """Read what `to_dict` wrote."""
         preset = values["preset"]
+        training: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in preset["training"].items()}
         return cls(
             preset=Preset(
                 name=preset["name"],
                 summary=preset["summary"],
                 model=ModelConfig.from_dict(preset["model"]),
                 losses=LossConfig(**preset["losses"]),
-                training=TrainingConfig(**preset["training"]),
+                training=TrainingConfig(**training),
             ),
             length=Length(**values["length"]),
             stores=dict(values["stores"]),
