@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.warm_command import warm_commands
 
 ROOT = Path(__file__).resolve().parent.parent
 BRATS = ROOT.parent / "shared" / "brats"
@@ -32,15 +33,32 @@ def brats() -> Path:
     return BRATS
 
 
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Path]:
+    """A folder with a `diptych` that starts warm."""
+    with warm_commands() as folder:
+        yield folder
+
+
 @pytest.fixture
-def diptych(tmp_path: Path) -> Run:
+def diptych(tmp_path: Path, commands: Path) -> Run:
     """Run the `diptych` command in a temporary folder, as a user would."""
 
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "diptych", *map(str, arguments)]
+        command = [str(commands / "diptych"), *map(str, arguments)]
         environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
         )
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what a run did not cover, where that is easily missed."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "tests/viewer/" in report.nodeid]
+    if skipped:
+        terminalreporter.write_line(
+            f"{len(skipped)} browser tests did not run: they need the built page and a browser, which "
+            "'make browser-tests' brings (or: apt-get install chromium)"
+        )

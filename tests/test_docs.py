@@ -23,8 +23,8 @@ RUNNABLE = [
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_code_blocks_run(page: Path, tmp_path: Path) -> None:
-    assert run_page(page, tmp_path) == []
+def test_code_blocks_run(page: Path, tmp_path: Path, commands: Path) -> None:
+    assert run_page(page, tmp_path, commands) == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)

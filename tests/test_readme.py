@@ -24,25 +24,24 @@ SMALLER = {
 """What makes the tour quick; everything else runs as printed."""
 
 
-def commands(program: str) -> list[str]:
+def printed_commands(program: str) -> list[str]:
     """The README's lines that start with `program`, without the explanation behind them."""
     return [line.split("   ")[0] for line in README.splitlines() if line.startswith(f"{program} ")]
 
 
 @pytest.mark.e2e
-def test_the_tour_runs(tmp_path: Path) -> None:
-    tour = "\n".join(commands("diptych"))
+def test_the_tour_runs(tmp_path: Path, commands: Path) -> None:
+    tour = "\n".join(printed_commands("diptych"))
     for printed, small in SMALLER.items():
         assert printed in tour
         tour = tour.replace(printed, small)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "NO_COLOR": "1"}
+    environment = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     done = subprocess.run(["bash", "-e", "-c", tour], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_make_knows_the_two_commands() -> None:
-    targets = [command.split()[1] for command in commands("make")]
+    targets = [command.split()[1] for command in printed_commands("make")]
     dry = [subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True).returncode for target in targets]
     assert (targets, dry) == (["demo", "test"], [0, 0])
 

@@ -26,7 +26,11 @@ from tests.conftest import ROOT
 from tests.viewer.room import Room
 
 PAGE = ROOT / "src" / "diptych" / "server" / "static" / "index.html"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+UNPACKED = Path(sys.prefix) / "browser" / "chromium"
+"""The browser that `make test` unpacks where the machine has none."""
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or (str(UNPACKED) if UNPACKED.is_file() else None)
+)
 FLAGS = (
     "--no-sandbox",
     "--use-angle=swiftshader",

@@ -1,0 +1,142 @@
+"""`diptych` for tests without a cold start: one process has imported the program and forks for every command.
+
+A script named `diptych` is put first on the PATH. It hands its arguments, folder, environment and the three standard
+streams to the waiting process, which forks; the child is a real process of its own that runs the command and hands back
+its exit code. A second script, `cells`, is an interpreter that runs one block of Python per line of standard input.
+What this does not show, cold starts and signals, is left to the tests that start `python -m diptych`.
+
+    python -m tests.warm_command SOCKET      (started by `warm_commands`, ended by its standard input closing)
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PRELOADED = ("torch", "numba", "nibabel", "matplotlib", "safetensors.torch", "diptych.cli.app", "diptych.retrieval")
+
+SCRIPT = """#!{python} -SE
+import array, json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+arguments = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+order = json.dumps({{"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}}).encode()
+streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+server.sendmsg([len(order).to_bytes(8, "big")], streams)
+server.sendall(order)
+answer = server.recv(4)
+os._exit(int.from_bytes(answer, "big") if len(answer) == 4 else 70)
+"""
+
+
+@contextlib.contextmanager
+def warm_commands() -> Iterator[Path]:
+    """Start the waiting process; give the folder that holds the `diptych` script."""
+    with tempfile.TemporaryDirectory(prefix="diptych-warm-") as name:
+        folder = Path(name)
+        for script in (folder / "diptych", folder / "cells"):
+            script.write_text(SCRIPT.format(python=sys.executable, address=f"{name}/socket"), encoding="utf-8")
+            script.chmod(0o700)
+        command = [sys.executable, "-m", "tests.warm_command", f"{name}/socket"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+            assert waiting.stdin
+            assert waiting.stdout
+            assert waiting.stdout.readline() == b"ready\n"
+            yield folder
+            waiting.stdin.close()
+
+
+def serve(address: str) -> None:
+    """Import the program, then fork once per connection until standard input closes."""
+    for name in PRELOADED:
+        __import__(name)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        print("ready", flush=True)
+        while True:
+            readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                    pass  # children that have ended
+            if sys.stdin in readable:
+                return
+            if listener in readable:
+                connection, _ = listener.accept()
+                if os.fork() == 0:
+                    listener.close()
+                    answer(connection)
+                connection.close()
+
+
+def answer(connection: socket.socket) -> None:
+    """Run the one command that `connection` asks for, in this forked process, and end it."""
+    head, ancillary, _, _ = connection.recvmsg(8, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    streams = array.array("i", ancillary[0][2])
+    length, order = int.from_bytes(head, "big"), b""
+    while len(order) < length:
+        order += connection.recv(length - len(order))
+    told = json.loads(order)
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.chdir(told["folder"])
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.argv = told["arguments"]
+    code = run({"diptych": diptych, "cells": cells}[sys.argv[0]])
+    connection.sendall(code.to_bytes(4, "big"))
+    os._exit(code)
+
+
+def run(program: Callable[[], None]) -> int:
+    """The program's exit code, whatever happens inside it."""
+    try:
+        program()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code & 0xFF
+
+
+def diptych() -> None:
+    """The `diptych` command."""
+    from diptych.cli.app import main
+
+    main()
+
+
+def cells() -> None:
+    """Run one block of Python per line of standard input, in one namespace; answer each with its trace or nothing."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a block prints must not look like an answer
+    warnings.simplefilter("error")
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line in sys.stdin:
+        try:
+            exec(compile(json.loads(line), "<page>", "exec"), namespace)  # noqa: S102 - blocks of our own pages
+            failure = ""
+        except BaseException:
+            failure = traceback.format_exc()[-2000:]
+        answers.write(json.dumps(failure) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
