@@ -75,7 +75,7 @@ def client(archive_path: Path, model: Path) -> Iterator[httpx.Client]:
 @contextmanager
 def serving(archive: Archive, **settings: Any) -> Iterator[httpx.Client]:
     """A client of a service that listens on a port of its own, in a thread."""
-    chosen = ServerSettings(port=0, **settings)
+    chosen = ServerSettings(port=0, **{"sign_in": "token" in settings, **settings})
     listener = bind(chosen.host, 0)
     server = uvicorn.Server(uvicorn.Config(create_app(archive, chosen), log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

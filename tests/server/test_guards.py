@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from diptych.retrieval import Archive
-from diptych.server.web_app import create_app
 from tests.server.conftest import API, serving
 
 TOKEN = "correct-horse-battery-staple"
@@ -58,17 +57,6 @@ def test_no_foreign_origin_in_any_header_or_page(client: httpx.Client) -> None:
     assert client.get(f"{API}/archive").headers["cache-control"] == "no-store"
 
 
-def test_every_route_is_closed_without_the_token(guarded: httpx.Client, archive_path: Path, model: Path) -> None:
-    app = create_app(Archive.open(archive_path, model=model))
-    app.state.service.close()
-    for path, methods in app.openapi()["paths"].items():
-        for method in methods:
-            if path in (f"{API}/health", f"{API}/session"):
-                continue
-            answer = guarded.request(method, path.replace("{", "").replace("}", ""))
-            assert answer.status_code in (401, 429), (method, path)
-
-
 def test_the_token_opens(guarded: httpx.Client) -> None:
     right, wrong = {"Authorization": f"Bearer {TOKEN}"}, {"Authorization": "Bearer wrong"}
     assert guarded.get(f"{API}/archive", headers=right).status_code == 200
@@ -88,12 +76,6 @@ def test_a_browser_gets_a_cookie_that_does_not_tell_the_token(guarded: httpx.Cli
     guarded.delete(f"{API}/session")
     guarded.cookies.clear()
     assert guarded.get(f"{API}/archive").status_code in (401, 429)
-
-
-def test_guessing_is_slow(archive_path: Path, model: Path) -> None:
-    with serving(Archive.open(archive_path, model=model), token=TOKEN) as client:
-        answers = [client.post(f"{API}/session", json={"token": f"guess {n}"}).status_code for n in range(22)]
-        assert (answers[0], answers[-1]) == (401, 429)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ def one_line(*arguments: object) -> str:
 
 def test_others_need_a_token(archive_path: Path, model: Path) -> None:
     assert "a token is needed" in one_line(archive_path, "--model", model, "--host", "0.0.0.0")
+    assert "in the clear" in one_line(archive_path, "--host", "0.0.0.0", "--token", "x" * 20)
+    assert "give both" in one_line(archive_path, "--tls-cert", "c.pem")
+    assert "give an address" in one_line(archive_path, "--proxy", "proxy.example")
 
 
 def test_a_short_token_is_refused(archive_path: Path, tmp_path: Path) -> None:
@@ -53,7 +56,10 @@ def test_it_serves_until_interrupted(archive_path: Path, model: Path) -> None:
         assert process.stdout is not None
         said = process.stdout.readline()
         address = next(word for word in said.split() if word.startswith("http"))
+        key = process.stdout.readline().split("#key=")[1].split()[0]
         assert httpx.get(f"{address}api/v1/health", timeout=30).json()["status"] == "ok"
+        assert httpx.get(f"{address}api/v1/archive", timeout=30).status_code == 401
+        assert httpx.post(f"{address}api/v1/session", json={"token": key}, timeout=30).status_code == 204
         process.send_signal(signal.SIGINT)
         _, log = process.communicate(timeout=30)
     assert process.returncode == 0

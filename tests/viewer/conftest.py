@@ -41,6 +41,7 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENTS, VOXEL_MM = 4, 6.0
+TOKEN = "a-token-for-the-reading-room"
 PATIENCE_MS = 60_000
 """How long to wait for anything that is seen: a busy machine draws volumes slowly without a graphics card."""
 
@@ -57,20 +58,26 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def served(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`diptych serve` on an archive of the phantoms, made with the shipped model; its address."""
+def served(announced: tuple[str, str]) -> str:
+    """The address of the service."""
+    return announced[0]
+
+
+@pytest.fixture(scope="session")
+def announced(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """`diptych serve` on an archive of the phantoms, made with the shipped model; its address, and a link into it."""
     archive = tmp_path_factory.mktemp("served") / "phantoms"
     encoder = NetworkEncoder(load_model(shipped_model()))
     with ArchiveWriter.open(archive, model=encoder.identity) as writer:
         index_patients(writer, encoder, find_sources([phantoms]), options=IndexOptions(source="phantoms"))
     command = [sys.executable, "-m", "diptych", "serve", str(archive), "--port", "0"]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "DIPTYCH_TOKEN": TOKEN, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     with (
         (archive.parent / "server.log").open("w", encoding="utf-8") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as server,
     ):
         assert server.stdout is not None
-        yield address_in(server.stdout.readline())
+        yield address_in(server.stdout.readline()), address_in(server.stdout.readline())
         server.terminate()
 
 
@@ -87,11 +94,12 @@ def browser(phantoms: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One visitor, so that what was loaded once is not loaded again."""
+def context(browser: Browser, served: str) -> Iterator[BrowserContext]:
+    """One visitor who has signed in, so that what was loaded once is not loaded again."""
     expect.set_options(timeout=PATIENCE_MS)
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
+    assert context.request.post(f"{served}api/v1/session", data={"token": TOKEN}).ok
     yield context
     context.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.viewer.conftest import PATIENTS
 from tests.viewer.room import Room
@@ -29,6 +29,17 @@ def test_the_list_shows_patients_and_what_this_is_not(room: Room) -> None:
     expect(room.patients.first.locator("img")).to_be_visible()
     expect(room.page.get_by_text("Research use only, not a medical device")).to_have_count(1)
     expect(room.page.get_by_text("Choose a patient from the list")).to_be_visible()
+
+
+def test_a_link_signs_in_once_and_leaves_no_key_in_the_address(browser: Browser, announced: tuple[str, str]) -> None:
+    _, link = announced
+    for words in ("Choose a patient from the list", "This archive needs a token"):
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(link)
+        expect(page.get_by_text(words)).to_be_visible()
+        assert "key=" not in page.url
+        context.close()
 
 
 def test_the_search_box_narrows_the_list_and_says_when_nobody_fits(room: Room) -> None:

@@ -30,6 +30,7 @@ from diptych.cli import (
     show_command,
     sweep_command,
     train_command,
+    users_command,
 )
 from diptych.errors import DiptychError
 
@@ -99,6 +100,7 @@ app.command(rich_help_panel="Model")(fit_command.fit_sketch)
 app.command(rich_help_panel="Model")(fit_command.fit_tables)
 app.command(rich_help_panel="Archive")(index_command.index)
 app.add_typer(archive_command.app, rich_help_panel="Archive")
+app.add_typer(users_command.app, rich_help_panel="Archive")
 app.command(rich_help_panel="Search")(search_command.search)
 app.command(rich_help_panel="Search")(serve_command.serve)
 app.command(rich_help_panel="Search")(codes_command.codes)

@@ -72,7 +72,7 @@ def _serve(archive: Path, port: int) -> None:
     print("  1. Open a patient and drag the divider over the image: the brain as it is, the brain without its lesion.")
     print("  2. Move the slider between anatomy and lesion, and see the matches change.")
     print("  3. Paint a lesion on a healthy slice, and look for patients who have it.", flush=True)
-    serve(archive, model=None, host="127.0.0.1", port=port, token=None, token_file=None)
+    serve(archive, port=port)
 
 
 def _make_patients(folder: Path, count: int) -> None:

@@ -20,14 +20,14 @@ def serve(
         Path | None,
         typer.Option(help="The model that made the archive.", show_default="the shipped one"),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs users and TLS.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8765,
     token: Annotated[
         str | None,
         typer.Option(
-            help="Secret that every request must carry; other users of this machine may see it here.",
+            help="Secret that opens everything; other users of this machine may see it here.",
             envvar="DIPTYCH_TOKEN",
             show_default=False,
         ),
@@ -35,28 +35,61 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File whose first line is that secret.", show_default=False)
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain (PEM), to be reached by TLS.", show_default=False)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).", show_default=False)] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a proxy that does TLS and may name users; repeat for more.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve an archive to browsers and programs until Ctrl-C.
 
-    The API describes itself at /api/v1/docs. Uploads are kept in a temporary folder and forgotten after an hour.
-    Research use only, not a medical device.
+    On this machine, a link is printed that signs one browser in; others need a token ('diptych users add'). The API
+    describes itself at /api/v1/docs. Uploads are kept in a temporary folder and forgotten after an hour. Research use
+    only, not a medical device.
     """
     secret = _secret(token, token_file)
-    from diptych.retrieval import Archive
-    from diptych.server.serve import serve as run
     from diptych.server.settings import ServerSettings
 
-    settings = ServerSettings(host=host, port=port, token=secret)
-    if not settings.local and secret is None:
-        raise UsageError(f"--host {host}: others can reach it, so a token is needed; give --token-file")
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert, --tls-key: give both, or neither")
+    settings = ServerSettings(
+        host=host, port=port, token=secret, tls_certificate=tls_cert, tls_key=tls_key, proxies=_networks(proxy or [])
+    )
+    from diptych.retrieval import Archive
+    from diptych.server.serve import check_reach
+    from diptych.server.serve import serve as run
+    from diptych.server.users import Users
+
+    check_reach(settings, has_users=bool(Users.of_archive(archive)))
     opened = Archive.open(archive, model=model)
     for problem in opened.problems:
         typer.echo(f"warning: {problem}", err=True)
-    run(opened, settings, ready=lambda address: _announce(archive, address))
+    run(opened, settings, ready=lambda address: _announce(archive, address), link=_offer)
 
 
 def _announce(archive: Path, address: str) -> None:
     typer.echo(f"{archive} is served at {address} (Ctrl-C stops it). {NOTICE}")
+
+
+def _offer(link: str) -> None:
+    typer.echo(f"Open {link} : it signs one browser in, once.")
+
+
+def _networks(given: list[str]) -> tuple[str, ...]:
+    import ipaddress
+
+    for proxy in given:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise UsageError(f"--proxy {proxy}: give an address such as 10.0.0.5, or a network 10.0.0.0/24") from None
+    return tuple(given)
 
 
 def _secret(token: str | None, token_file: Path | None) -> str | None:

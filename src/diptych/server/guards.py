@@ -5,19 +5,15 @@ Knows ASGI and nothing about routes but where they begin. The rules, each with i
 
 - On loopback the Host header must name this machine: a web page whose name was rebound to 127.0.0.1 does not.
 - A request that changes something must not come from another origin.
-- With a token, the API is closed without it; health, the API's own page and the viewer's files hold no patient data.
+- The API is closed to strangers (`sign_in.py`); health, the API's own page and the viewer's files hold no patient data.
 - A body is counted while it arrives; what its Content-Length promises is believed only when it is too much.
 - The log has method, path, status and time: no query, no body, no name of a file.
 """
 
 from __future__ import annotations
 
-import hmac
 import logging
 import time
-from collections import deque
-from hashlib import blake2b
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException
@@ -25,18 +21,19 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diptych.server.problems import problem_response
+from diptych.server.problems import Problem, problem_response
 from diptych.server.settings import ServerSettings
+from diptych.server.sign_in import WHO, SignIn
 from diptych.volumes.layout import one_line
 
 API = "/api/v1"
-COOKIE = "diptych_session"
-OPEN = (f"{API}/health", f"{API}/session", f"{API}/docs", f"{API}/openapi.json")
-"""Parts of the API that need no token."""
+OPEN = (f"{API}/health", f"{API}/docs", f"{API}/openapi.json")
+"""Parts of the API for everybody."""
+SESSION = f"{API}/session"
+"""Everybody may come here to sign in or out; only who is in may ask who they are."""
 SAFE = ("GET", "HEAD", "OPTIONS")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-TRIES, TRY_SECONDS = 20, 60.0
-"""Wrong tokens in a minute before all wrong ones are told to wait."""
+HSTS = "max-age=31536000; includeSubDomains"
 
 CLOSED = "default-src 'none'; frame-ancestors 'none'"
 PAGE = (
@@ -60,10 +57,10 @@ log = logging.getLogger("diptych.server")
 class Guards:
     """ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, sign_in: SignIn) -> None:
         self.app = app
         self.settings = settings
-        self.tries = Tries()
+        self.sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +72,7 @@ class Guards:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._add_headers(scope["path"], MutableHeaders(scope=message))
+                self._add_headers(scope, MutableHeaders(scope=message))
             await send(message)
 
         try:
@@ -101,28 +98,27 @@ class Guards:
             return problem_response(403, "wrong_host", "this service answers to localhost and 127.0.0.1 only")
         if scope["method"] not in SAFE and not _same_origin(headers):
             return problem_response(403, "wrong_origin", "requests that change something must come from this service")
-        if self.settings.token is not None and _needs_token(scope["path"]) and not self._knows_token(headers):
-            return self._ask_for_token()
+        if (stranger := self._stranger(scope, headers)) is not None:
+            return stranger
         limit = self._limit(scope["path"])
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > limit:
             return problem_response(413, "too_large", f"the request is larger than {limit} bytes")
         return None
 
-    def _knows_token(self, headers: Headers) -> bool:
-        assert self.settings.token is not None
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return same_secret(given.strip(), self.settings.token)
-        return same_secret(_cookie(headers), cookie_value(self.settings.token))
-
-    def _ask_for_token(self) -> Response:
-        if not self.tries.allowed():
-            return problem_response(429, "too_many", "too many requests without the token; wait a minute")
-        self.tries.count()
-        return problem_response(
-            401, "token_needed", "this service needs its token", headers={"WWW-Authenticate": "Bearer"}
-        )
+    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find out who asks, for everything behind; refuse who is unknown where only users may come."""
+        closed = _is_closed(scope["method"], scope["path"])
+        try:
+            who = self.sign_in.identify(headers, (scope.get("client") or ("", 0))[0]) if closed else None
+        except Problem as problem:
+            return problem_response(problem.status, problem.code, str(problem), headers={"Retry-After": "60"})
+        if who is not None:
+            WHO.set(who)
+        elif closed:
+            words = "this service needs to know who asks: sign in, or send a token"
+            return problem_response(401, "token_needed", words, headers={"WWW-Authenticate": "Bearer"})
+        return None
 
     def _limit(self, path: str) -> int:
         return self.settings.max_upload if path == f"{API}/uploads" else self.settings.max_body
@@ -141,9 +137,12 @@ class Guards:
 
         return counted
 
-    def _add_headers(self, path: str, headers: MutableHeaders) -> None:
+    def _add_headers(self, scope: Scope, headers: MutableHeaders) -> None:
+        path = scope["path"]
         for name, value in HEADERS.items():
             headers[name] = value
+        if scope["scheme"] == "https":
+            headers["Strict-Transport-Security"] = HSTS
         if path == f"{API}/docs":
             headers["Content-Security-Policy"] = DOCUMENT
         elif path.startswith("/api/"):
@@ -154,40 +153,9 @@ class Guards:
             headers.setdefault("Cache-Control", "no-cache")
 
 
-class Tries:
-    """Counts wrong tokens, so that guessing is slow."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=TRIES)
-
-    def count(self) -> None:
-        self._times.append(time.monotonic())
-
-    def allowed(self) -> bool:
-        """Whether one more may be wrong."""
-        return len(self._times) < TRIES or time.monotonic() - self._times[0] > TRY_SECONDS
-
-
-def cookie_value(token: str) -> str:
-    """What the browser keeps: proves the token, and does not tell it."""
-    return blake2b(b"diptych session", key=token.encode()[:64], digest_size=32).hexdigest()
-
-
-def same_secret(given: str, wanted: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
-
-
-def _needs_token(path: str) -> bool:
-    return path.startswith("/api") and path not in OPEN
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if morsel is None else morsel.value
+def _is_closed(method: str, path: str) -> bool:
+    """Whether only somebody who is known may come here."""
+    return path.startswith("/api") and path not in OPEN and not (path == SESSION and method in ("POST", "DELETE"))
 
 
 def _host_name(host: str) -> str:
@@ -206,5 +174,8 @@ def _same_origin(headers: Headers) -> bool:
     """Whether a request comes from our own page, or from no page at all."""
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc == headers.get("host") if origin.isascii() else False
+        try:
+            return origin.isascii() and urlsplit(origin).netloc == headers.get("host")
+        except ValueError:  # such as an open bracket
+            return False
     return headers.get("sec-fetch-site", "none") in ("same-origin", "none")

@@ -28,7 +28,12 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
     version: str
     notice: str
-    token_needed: bool = Field(description="Whether the API asks for a token.")
+    token_needed: bool = Field(description="Whether the API asks who calls.")
+
+
+class SessionResource(BaseModel):
+    user: str
+    roles: list[str] = Field(description="What this user may do: search, read, upload, curate, administer.")
 
 
 class ModelResource(BaseModel):

@@ -1,6 +1,7 @@
 """The service on a socket: bind, serve, and end well on Ctrl-C.
 
-Knows uvicorn and sockets. Off loopback there must be a token; what is printed is the address, never a patient.
+Knows uvicorn and sockets. Off loopback there must be users or a token, and TLS or a declared proxy; on loopback the
+owner gets a link that signs one browser in. What is printed is the address, never a patient.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from diptych.errors import UsageError
 from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.server.settings import ServerSettings
+from diptych.server.sign_in import SignIn
+from diptych.server.users import Users
 from diptych.server.web_app import create_app
 
 GRACE = 5
@@ -25,23 +28,40 @@ GRACE = 5
 KEEP_ALIVE = 30
 
 
-def serve(archive: Archive, settings: ServerSettings, *, ready: Callable[[str], None] = lambda address: None) -> None:
-    """Serve an archive until Ctrl-C or SIGTERM; `ready` is told the address once the port is ours."""
-    if not settings.local and not settings.token:
-        raise UsageError(f"host {settings.host}: others can reach it, so a token is needed; give --token-file")
+def serve(
+    archive: Archive,
+    settings: ServerSettings,
+    *,
+    ready: Callable[[str], None] = lambda address: None,
+    link: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve an archive until Ctrl-C or SIGTERM.
+
+    `ready` is told the address once the port is ours; on loopback, `link` is told an address that signs one browser in,
+    and another one whenever that was used.
+    """
+    check_reach(settings, has_users=bool(Users.of_archive(archive.store.path)))
     listener = bind(settings.host, settings.port)
     torch.set_num_threads(max(1, cores() // 2))  # a slice is too small to share, and searches want a core
     _log_to_stderr()
+    app = create_app(archive, settings)
     config = uvicorn.Config(
-        create_app(archive, settings),
+        app,
         log_config=None,
         access_log=False,  # the guards write one without queries
         server_header=False,
         timeout_graceful_shutdown=GRACE,
         timeout_keep_alive=KEEP_ALIVE,
         limit_concurrency=512,
+        proxy_headers=False,  # `sign_in.py` believes declared proxies only
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
     )
-    ready(address_of(listener, settings.host))
+    _load_tls(config, settings)
+    address = address_of(listener, settings)
+    ready(address)
+    if settings.local:
+        _hand_out_links(app.state.service.sign_in, address, link)
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:  # uvicorn has shut down in good order, and passes the signal on
@@ -69,10 +89,46 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket, host: str) -> str:
+def address_of(listener: socket.socket, settings: ServerSettings) -> str:
     """Where a browser on this machine finds the service."""
+    host = settings.host
     name = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{name}:{listener.getsockname()[1]}/"
+    scheme = "http" if settings.tls_certificate is None else "https"
+    return f"{scheme}://{name}:{listener.getsockname()[1]}/"
+
+
+def check_reach(settings: ServerSettings, *, has_users: bool) -> None:
+    """Refuse to be reached by others without knowing them, or in the clear."""
+    if settings.local:
+        return
+    if not settings.token and not has_users and not settings.proxies:
+        raise UsageError(
+            f"host {settings.host}: others can reach it, so a token is needed; "
+            "make users with 'diptych users add', or give --token-file"
+        )
+    if not settings.encrypted:
+        raise UsageError(
+            f"host {settings.host}: patient data would travel in the clear; "
+            "give --tls-cert and --tls-key, or name the proxy that does TLS with --proxy"
+        )
+
+
+def _load_tls(config: uvicorn.Config, settings: ServerSettings) -> None:
+    """Read certificate and key now, so that a wrong one is a clear line."""
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise UsageError(f"{settings.tls_certificate}: cannot be used for TLS ({error}); give PEM files") from None
+
+
+def _hand_out_links(sign_in: SignIn, address: str, link: Callable[[str], None]) -> None:
+    """The key follows `#`, which browsers send to nobody: no log and no other program sees it."""
+
+    def next_link() -> None:
+        link(f"{address}#key={sign_in.link_key()}")
+
+    sign_in.link_used = next_link
+    next_link()
 
 
 def _log_to_stderr() -> None:

@@ -24,13 +24,14 @@ from diptych.retrieval.sketch import Sketcher
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
 from diptych.server.exports import Exports
-from diptych.server.guards import Tries
 from diptych.server.jobs import Job, Jobs
 from diptych.server.live_archive import Library
 from diptych.server.prefetch import LookAhead
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
+from diptych.server.sign_in import SignIn
 from diptych.server.uploads import Upload, Uploads
+from diptych.server.users import Users
 
 Result = TypeVar("Result")
 FOLDER = "diptych-server-"
@@ -52,7 +53,7 @@ class Service:
         self.uploads = Uploads(self.folder / "uploads", settings, forget=self.forget_upload)
         self.exports = Exports()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
-        self.tries = Tries()
+        self.sign_in = SignIn(settings, Users.of_archive(archive.store.path))
         self.receiving = asyncio.Semaphore(RECEIVING)
         self._search_threads = CapacityLimiter(cores())
         self._overlap: tuple[Archive | None, Job | None] = (None, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from diptych.volumes import Limits
 
@@ -21,8 +22,18 @@ class ServerSettings:
     """Address to listen on."""
     port: int = 8765
     """Port to listen on; 0 takes any free one."""
+    sign_in: bool = True
+    """Whether callers must say who they are; False only for programs that hold the application themselves."""
     token: str | None = field(default=None, repr=False)
-    """Secret that every request must carry; None only where nobody else can reach the service."""
+    """Secret that opens everything, for services without users."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose word on users, clients and TLS is believed."""
+    tls_certificate: Path | None = None
+    """Certificate chain (PEM)."""
+    tls_key: Path | None = None
+    """Its private key (PEM)."""
+    session_seconds: float = 12 * 3600.0
+    """How long a browser stays signed in after its last request."""
     max_body: int = 2 * MEGABYTE
     """Bytes of a request, uploads aside."""
     max_upload: int = 512 * MEGABYTE
@@ -50,6 +61,11 @@ class ServerSettings:
     def local(self) -> bool:
         """Whether only this machine can reach the service."""
         return is_loopback(self.host)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what travels over a network is encrypted, by ourselves or by a declared proxy."""
+        return self.tls_certificate is not None or bool(self.proxies)
 
 
 def is_loopback(host: str) -> bool:

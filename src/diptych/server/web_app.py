@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -19,9 +19,9 @@ from diptych.retrieval import Archive
 from diptych.server.guards import API, Guards
 from diptych.server.pages import NOT_BUILT, api_page
 from diptych.server.problems import add_problem_handlers, not_found
+from diptych.server.roles import check_role
 from diptych.server.routes import archive_routes
 from diptych.server.routes import case_routes as volumes
-from diptych.server.routes import search_routes as export
 from diptych.server.routes import search_routes as search
 from diptych.server.routes import session_routes as session
 from diptych.server.routes import upload_routes as uploads
@@ -72,13 +72,13 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
         lifespan=lifespan,
     )
     app.state.service = service
-    api = APIRouter(prefix=API, responses=ERRORS)
-    for part in (archive_routes, volumes, uploads, search, export, session):
+    api = APIRouter(prefix=API, responses=ERRORS, dependencies=[Depends(check_role)])
+    for part in (archive_routes, volumes, uploads, search, session):
         api.include_router(part.router)
     app.include_router(api)
     add_pages(app)
     add_problem_handlers(app, private=str(archive.store.path))
-    app.add_middleware(Guards, settings=settings)
+    app.add_middleware(Guards, settings=settings, sign_in=service.sign_in)
     return app
 
 

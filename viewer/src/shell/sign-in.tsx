@@ -19,7 +19,7 @@ export function SignIn({ onDone }: { onDone: () => void }) {
   return (
     <form class="sign-in" onSubmit={(event) => void enter(event)}>
       <h2>This archive needs a token</h2>
-      <p class="hint">Whoever started the server has it.</p>
+      <p class="hint">Open the newest link that `diptych serve` printed, or enter a token (`diptych users add`).</p>
       <label>
         Token <input type="password" name="token" required autocomplete="off" />
       </label>

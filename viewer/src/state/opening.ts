@@ -8,6 +8,7 @@ import { loadWorklist, startEffects } from "./effects";
 let started = false;
 
 export async function openArchive(): Promise<void> {
+  await useLink();
   loadWorklist(); // needs to know nothing of the archive
   try {
     const archive = await api.archive();
@@ -23,6 +24,14 @@ export async function openArchive(): Promise<void> {
   startEffects();
   await startAddress();
   void followMetrics();
+}
+
+/** A link of `diptych serve` signs in once: its key follows `#`, which browsers send to nobody, and goes at once. */
+async function useLink(): Promise<void> {
+  const key = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (!key) return;
+  history.replaceState(null, "", location.pathname);
+  await api.signIn(key).catch(() => undefined); // a used-up link: whoever is signed in already need not care
 }
 
 const METRICS_MS = 3000;

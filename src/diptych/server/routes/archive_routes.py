@@ -18,7 +18,7 @@ router = APIRouter()
 @router.get("/health", tags=["Archive"], operation_id="getHealth")
 def get_health(service: TheService) -> Health:
     """Whether the service is up. Needs no token."""
-    return Health(version=version("diptych"), notice=f"{NOTICE}.", token_needed=service.settings.token is not None)
+    return Health(version=version("diptych"), notice=f"{NOTICE}.", token_needed=service.sign_in.needed)
 
 
 @router.get("/archive", tags=["Archive"], operation_id="getArchive")

@@ -1,36 +1,42 @@
-"""Coming in: a browser shows the token once and gets a cookie for it, so that no address ever holds the token."""
+"""Coming in: a browser shows a token or a link's key once and gets a cookie, so that no address ever holds a secret."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from diptych.server.guards import API, COOKIE, cookie_value, same_secret
-from diptych.server.problems import Problem
+from diptych.server.guards import API
 from diptych.server.requests import TokenRequest
+from diptych.server.schemas import SessionResource
 from diptych.server.service import TheService
+from diptych.server.sign_in import COOKIE, WHO
+from diptych.server.users import ROLES
 
 router = APIRouter(prefix="/session", tags=["Session"])
 
 
 @router.post("", operation_id="openSession", status_code=204, response_class=Response)
 def open_session(service: TheService, request: Request, asked: TokenRequest) -> Response:
-    """Exchange the token for a cookie that scripts cannot read."""
-    token = service.settings.token
-    if token is not None and not service.tries.allowed():
-        raise Problem(429, "too many wrong tokens; wait a minute")
-    if token is not None and not same_secret(asked.token, token):
-        service.tries.count()
-        raise Problem(401, "this is not the service's token")
+    """Exchange a token, or the key of a link, for a cookie that scripts cannot read."""
     answer = Response(status_code=204)
-    if token is not None:
-        secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, cookie_value(token), path=API, httponly=True, samesite="strict", secure=secure)
+    if service.sign_in.needed:
+        client = request.client.host if request.client else ""
+        cookie = service.sign_in.open_session(asked.token, request.headers, client)
+        secure = service.sign_in.is_secure(request.headers, client, request.url.scheme)
+        answer.set_cookie(COOKIE, cookie, path=API, httponly=True, samesite="strict", secure=secure)
     return answer
 
 
+@router.get("", operation_id="getSession")
+def get_session() -> SessionResource:
+    """Who is asking, and what they may do."""
+    who = WHO.get()
+    return SessionResource(user=who.name, roles=[role for role in ROLES if who.may(role)])
+
+
 @router.delete("", operation_id="closeSession", status_code=204, response_class=Response)
-def close_session() -> Response:
-    """Forget the cookie."""
+def close_session(service: TheService, request: Request) -> Response:
+    """End the session: its cookie opens nothing any more."""
+    service.sign_in.close_session(request.headers)
     answer = Response(status_code=204)
     answer.delete_cookie(COOKIE, path=API, httponly=True, samesite="strict")
     return answer
