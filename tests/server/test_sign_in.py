@@ -32,7 +32,7 @@ def bearer(token: str) -> Headers:
 def users(archive_path: Path) -> Iterator[dict[str, str]]:
     """Tokens of users with one role each, and of users who have all but that and `administer`."""
     book = Users.of_archive(archive_path)
-    made = {role: book.add(f"{role}-user", [role], days=1) for role in ROLES}
+    made: dict[str, str] = {role: book.add(f"{role}-user", [role], days=1) for role in ROLES}
     for role in ROLES:
         others = {*ROLES} - {role, "administer"}
         made[f"not {role}"] = book.add(f"not-{role}-user", others, days=1)
@@ -168,7 +168,7 @@ def test_only_a_declared_proxy_names_users() -> None:
     assert sign_in.identify(named, "10.0.1.9") is None
     who = sign_in.identify(named, "10.0.0.9")
     assert who is not None
-    assert (who.roles, who.name.startswith("user-")) == ({"read"}, True)
+    assert (who.roles, who.name.startswith("user-")) == (frozenset({"read"}), True)
 
 
 def test_an_odd_origin_is_refused_not_fatal(client: httpx.Client) -> None:
