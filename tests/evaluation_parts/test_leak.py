@@ -8,6 +8,7 @@ from diptych.evaluation.leak_classifier import (
     Classifier,
     ClassifierConfig,
     deal_patients,
+    height_scores,
     matched_pairs,
     positive_predictive_value,
     score_slices,
@@ -41,6 +42,36 @@ def test_a_classifier_that_only_knows_height_scores_chance_on_matched_pairs() ->
     matched = matched_pairs(height, diseased, position, patient)
     assert confounded.auroc > 0.8
     assert matched.auroc == 0.5  # every pair is a tie
+
+
+def _patients(rng: np.random.Generator, count: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Heights of slices, which of them one lesion per patient makes diseased, and whose they are."""
+    heights = [np.linspace(0, 1, rng.integers(60, 78)) for _ in range(count)]
+    centre, reach = np.clip(rng.normal(0.55, 0.15, count), 0.1, 0.9), rng.uniform(0.08, 0.3, count)
+    diseased = [abs(z - c) < r for z, c, r in zip(heights, centre, reach, strict=True)]
+    return np.concatenate(heights), np.concatenate(diseased), np.repeat(np.arange(count), [len(z) for z in heights])
+
+
+@pytest.mark.parametrize(("leak", "expected"), [(0.0, 0.5), (1.0, 0.760)])
+def test_without_a_leak_matched_pairs_give_one_half_and_a_planted_one_is_found(leak: float, expected: float) -> None:
+    """Scores know height, as any classifier does, with noise of one; a leak of 1 then is Φ(1 / √2) = .760."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        position, diseased, patient = _patients(rng)
+        group = deal_patients(patient, groups=5, seed=seed)
+        share = height_scores(diseased, position, group=group)
+        scores = np.log(share / (1 - share)) + leak * diseased + rng.normal(size=len(share))
+        found.append(matched_pairs(scores, diseased, position, patient, group=group).auroc)
+    assert np.mean(found) == pytest.approx(expected, abs=0.02)
+
+
+def test_pairs_across_classifiers_would_fall_below_one_half() -> None:
+    position, diseased, patient = _patients(np.random.default_rng(0))
+    group = deal_patients(patient, groups=5, seed=0)
+    scores = height_scores(diseased, position, group=group)
+    assert matched_pairs(scores, diseased, position, patient).auroc < 0.42
+    assert matched_pairs(scores, diseased, position, patient, group=group).auroc == pytest.approx(0.5, abs=0.02)
 
 
 def test_the_area_is_the_share_of_pairs_in_the_right_order() -> None:

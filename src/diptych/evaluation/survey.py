@@ -13,7 +13,7 @@ Knows decomposed patients; nothing about tables or plots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -168,11 +168,10 @@ def surveyed(context: Context, progress: Progress = silent) -> Survey:
     return found
 
 
-def content_key(context: Context) -> str:
-    """What the model makes of the query patients follows from this."""
-    hashes = [
-        (key, name, entry.sha256) for key in context.queries for name, entry in context.records[key].files.items()
-    ]
+def content_key(context: Context, keys: Sequence[str] | None = None) -> str:
+    """What the model makes of these patients (default: of the query patients) follows from this."""
+    homes, chosen = context.homes, context.queries if keys is None else keys
+    hashes = [(key, name, entry.sha256) for key in chosen for name, entry in homes[key].patients[key].files.items()]
     return sha256(repr([context.fingerprint, hashes]).encode()).hexdigest()
 
 

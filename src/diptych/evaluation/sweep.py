@@ -216,7 +216,8 @@ def _train(
 ) -> dict[str, Any]:
     """The report of the finished run, which is begun, resumed or read."""
     run = options.out / configuration.preset / "run"
-    if (report := _finished(run)) is not None:
+    length = options.length or FAMILIES[options.family]
+    if (report := _finished(run)) is not None and report["steps"] >= (length.steps or 0):
         return report
     with show(f"Training {configuration.title}") as progress:
         return train(
@@ -225,7 +226,7 @@ def _train(
                 stores=(options.store,),
                 preset=configuration.base,
                 overrides=configuration.changes,
-                length=options.length or FAMILIES[options.family],
+                length=length,
                 train_list=lists[0],
                 validation_list=lists[1],
                 seed=options.seed,

@@ -62,8 +62,10 @@ class Plan:
         return {"planned_steps": self.steps, "seconds": self.seconds}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with the plan of a checkpoint."""
-        self.steps, self.seconds = state["planned_steps"], state["seconds"]
+        """Go on with the plan of a checkpoint; steps that the user has counted are the user's."""
+        self.seconds = state["seconds"]
+        if self.minutes is not None:
+            self.steps = state["planned_steps"]
 
     def observe(self, step: int, seconds: float) -> None:
         """Take in the seconds of training so far; the first look fixes the plan of a run bounded by minutes."""

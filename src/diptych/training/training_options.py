@@ -161,11 +161,13 @@ def override(preset: Preset, changes: Sequence[str]) -> Preset:
 def require_same(stored: RunConfig, asked: RunConfig) -> None:
     """Refuse to resume a run with other settings, naming the first one that differs.
 
-    Stores may have moved, but their data may not have changed. The number of threads is free.
+    Stores may have moved, but their data may not have changed. The number of threads is free. A run whose step size
+    does not depend on its end may be given a later one.
     """
     old, new = (_flat(config.to_dict()) for config in (stored, asked))
+    free = ("stores.", "threads", "length.steps") if _only_longer(stored, asked) else ("stores.", "threads")
     for name in old:
-        if old[name] != new.get(name) and not name.startswith(("stores.", "threads")):
+        if old[name] != new.get(name) and not name.startswith(free):
             raise UsageError(
                 f"--resume: {name} was {_shown(old[name])} and is now {_shown(new.get(name))}; "
                 "leave the option out to go on with the run as it was, or start a new one with another --out"
@@ -174,6 +176,12 @@ def require_same(stored: RunConfig, asked: RunConfig) -> None:
         raise UsageError(
             f"--resume: the data in {', '.join(asked.stores)} are not those the run began with; start a new run"
         )
+
+
+def _only_longer(stored: RunConfig, asked: RunConfig) -> bool:
+    """Whether the run would merely take more steps, at a step size that stays as it is."""
+    before, after = stored.length.steps or 0, asked.length.steps or 0
+    return stored.preset.training.schedule == "constant" and 0 < before < after
 
 
 def require_same_task(found: ModelConfig, wanted: ModelConfig, path: Path) -> None:

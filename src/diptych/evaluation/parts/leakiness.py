@@ -1,12 +1,15 @@
 """Whether the healthy twin still tells that there was a lesion (section 4.4.3, appendix D).
 
-Takes minutes: not part of a report unless asked for by name. The decoded images are made once, small, and kept.
+Takes minutes: not part of a report unless asked for by name. The decoded images are made once, small, and kept. Two
+ways to ask: among the query patients alone, in groups (`leakiness`), and as the paper does, of a classifier that
+learns from training patients (`leakiness_paper`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -16,10 +19,13 @@ from numpy.typing import NDArray
 from diptych.evaluation.bootstrap import plain
 from diptych.evaluation.context import Context
 from diptych.evaluation.leak_classifier import (
+    PAPER,
     ClassifierConfig,
+    deal_patients,
     height_scores,
     matched_pairs,
     positive_predictive_value,
+    score_others,
     score_slices,
     shrink,
 )
@@ -27,66 +33,125 @@ from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_ou
 from diptych.evaluation.survey import content_key
 from diptych.progress import Progress
 from diptych.search import load_arrays, save_arrays
+from diptych.slices import FILL
+from diptych.slices.preprocess import BLANK_BELOW
 
 IMAGES = {"image": "x, the image itself", "plus": "x̂⁺, reconstruction", "minus": "x̂⁻, healthy twin"}
+HEIGHT = "height alone"
 CONFIG = ClassifierConfig()
 CAPTION = (
-    "A classifier learns from some of the patients which decoded images stem from diseased slices and is tested on "
-    "the others, in turns until all were; no blank slices. PPV is the paper's measure (above .9 for x̂⁺; for x̂⁻ it "
-    "rises with the size of the grid and falls with distribution matching); its chance level is the share of diseased "
-    "slices. The matched AUROC is over pairs of a diseased and a healthy slice from the same height: .5 tells nothing, "
-    "and what the classifier reaches on the image itself is about the most that it can. "
-    "95 % bootstrap intervals over patients."
+    "No blank slices. PPV is the paper's measure (above .9 for x̂⁺; for x̂⁻ it rises with the size of the grid and falls "
+    "with distribution matching); its chance level is the share of diseased slices. The matched AUROC is over pairs of "
+    "a diseased and a healthy slice from the same height, scored by one classifier: .5 tells nothing, and what the "
+    "classifier reaches on the image itself is about the most that it can. 95 % bootstrap intervals over patients."
 )
+GROUPS = "A classifier learns from some of the patients and is tested on the others, in turns until all were. "
+TAUGHT = "A classifier learns from {count} other patients (training patients, say) and is tested on these. "
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """The slices of some patients, blank ones left out."""
+
+    images: dict[str, NDArray[np.float16]]
+    """By the names of `IMAGES`, `[N, C, side, side]`."""
+    diseased: NDArray[np.bool_]
+    position: NDArray[np.floating]
+    patient: NDArray[np.integer]
 
 
 def run(context: Context, progress: Progress, *, config: ClassifierConfig = CONFIG) -> Section:
-    records = [context.records[key] for key in context.queries]
+    """Query patients among themselves."""
+    judged = gather(context, context.queries, config.side, progress)
+    if len(context.queries) < 4 or judged.diseased.all() or not judged.diseased.any():
+        return left_out("needs four patients or more, with diseased and with healthy slices.")
+    scores = {
+        IMAGES[name]: score_slices(
+            judged.images[name], judged.diseased, judged.patient, config=config, seed=context.seed, progress=progress
+        )
+        for name in IMAGES
+    }
+    group = deal_patients(judged.patient, groups=config.groups, seed=context.seed)
+    scores[HEIGHT] = height_scores(judged.diseased, judged.position, group=group)
+    return _section(judged, scores, group, context.seed, GROUPS)
+
+
+def run_paper(context: Context, progress: Progress, *, config: ClassifierConfig = PAPER) -> Section:
+    """As in the paper: one classifier, which other patients have taught, judges the query patients."""
+    if len(context.others) < 2:
+        return left_out("needs patients to learn from: labelled ones in the store who are on neither list.")
+    judged = gather(context, context.queries, config.side, progress)
+    taught = gather(context, context.others, config.side, progress)
+    if any(one.diseased.all() or not one.diseased.any() for one in (judged, taught)):
+        return left_out("needs diseased and healthy slices.")
+    scores = {
+        IMAGES[name]: score_others(
+            taught.images[name], taught.diseased, judged.images[name],
+            config=config, seed=context.seed, progress=progress,
+        )
+        for name in IMAGES
+    }  # fmt: skip
+    group = np.repeat([0, 1], [len(taught.diseased), len(judged.diseased)])
+    diseased = np.concatenate([taught.diseased, judged.diseased])
+    position = np.concatenate([taught.position, judged.position])
+    scores[HEIGHT] = height_scores(diseased, position, group=group)[group == 1]
+    lead = TAUGHT.format(count=len(context.others))
+    return _section(judged, scores, np.zeros(len(judged.diseased), np.int64), context.seed, lead)
+
+
+def gather(context: Context, keys: Sequence[str], side: int, progress: Progress) -> Material:
+    """Images, labels and heights of all slices of these patients that show some brain."""
+    records = [context.homes[key].patients[key] for key in keys]
+    arrays = _images(context, keys, side, progress)
+    shown = arrays.pop("shown") > 0
     diseased = np.array([pixels > 0 for record in records for pixels in record.lesion_pixels or ()])
     position = np.array([place for record in records for place in record.position])
     patient = np.repeat(np.arange(len(records)), [record.slices for record in records])
-    if len(records) < 4 or diseased.all() or not diseased.any():
-        return left_out("needs four patients or more, with diseased and with healthy slices.")
-    images = _images(context, config.side, progress)
-    scores = {
-        IMAGES[name]: score_slices(images[name], diseased, patient, config=config, seed=context.seed, progress=progress)
-        for name in IMAGES
-    }
-    scores["height alone"] = height_scores(diseased, position, patient, groups=config.groups, seed=context.seed)
-    numbers = {}
-    for name, values in scores.items():
-        matched = matched_pairs(values, diseased, position, patient)
-        low, high = matched.interval(seed=context.seed)
-        numbers[name] = {
-            "ppv": positive_predictive_value(values, diseased),
-            "auroc": matched_pairs(values, diseased, position, patient, window=np.inf).auroc,
-            "matched": matched.auroc,
-            "low": low,
-            "high": high,
-        }
-    return _section(numbers, float(diseased.mean()))
+    images = {name: array.view(np.float16)[shown] for name, array in arrays.items()}
+    return Material(images, diseased[shown], position[shown], patient[shown])
 
 
-def _images(context: Context, side: int, progress: Progress) -> dict[str, NDArray[np.float16]]:
-    """x, x̂⁺ and x̂⁻ of all query slices, `[N, C, side, side]`."""
-    path, key = context.cache / f"leakiness-{side}.arrays", f"leakiness 2 of {content_key(context)}"
+def _images(context: Context, keys: Sequence[str], side: int, progress: Progress) -> dict[str, NDArray[np.uint16]]:
+    """x, x̂⁺ and x̂⁻ of all slices, `[N, C, side, side]` as bits of float16, and which slices show brain, `[N]`."""
+    whose = "" if tuple(keys) == context.queries else "-others"
+    path = context.cache / f"leakiness-{side}{whose}.arrays"
+    key = f"leakiness 3 of {content_key(context, keys)}"
     kept = load_arrays(path, key=key)
-    if kept is None:
-        parts: dict[str, list[NDArray[np.float16]]] = {name: [] for name in IMAGES}
-        for done, patient in enumerate(context.queries, start=1):
-            decoded = context.decomposed(patient)
-            parts["image"].append(shrink(decoded.images, side))
-            parts["plus"].append(shrink(decoded.reconstruction, side))
-            parts["minus"].append(shrink(decoded.healthy_twin, side))
-            progress(done, len(context.queries), f"decoding {patient}")
-        kept = {name: np.concatenate(arrays).view(np.uint16) for name, arrays in parts.items()}
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_arrays(path, kept, key=key)
-    return {name: array.view(np.float16) for name, array in kept.items()}
+    if kept is not None:
+        return {name: np.asarray(array) for name, array in kept.items()}
+    parts: dict[str, list[NDArray[np.uint16]]] = {name: [] for name in (*IMAGES, "shown")}
+    for done, patient in enumerate(keys, start=1):
+        decoded = context.decomposed(patient)
+        for name, images in zip(IMAGES, (decoded.images, decoded.reconstruction, decoded.healthy_twin), strict=True):
+            parts[name].append(shrink(images, side).view(np.uint16))
+        brain = (decoded.images > FILL).any(axis=1).mean(axis=(1, 2))
+        parts["shown"].append((brain >= BLANK_BELOW).astype(np.uint16))
+        progress(done, len(keys), f"decoding {patient}")
+    made = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_arrays(path, made, key=key)
+    return made
 
 
-def _section(numbers: dict[str, dict[str, float]], prevalence: float) -> Section:
+def _figures(judged: Material, scores: NDArray[np.float64], group: NDArray[np.integer], seed: int) -> dict[str, float]:
+    pairs = partial(matched_pairs, scores, judged.diseased, judged.position, judged.patient, group=group)
+    matched = pairs()
+    low, high = matched.interval(seed=seed)
+    return {
+        "ppv": positive_predictive_value(scores, judged.diseased),
+        "auroc": pairs(window=np.inf).auroc,
+        "matched": matched.auroc,
+        "low": low,
+        "high": high,
+    }
+
+
+def _section(
+    judged: Material, scores: dict[str, NDArray[np.float64]], group: NDArray[np.integer], seed: int, lead: str
+) -> Section:
+    numbers = {name: _figures(judged, values, group, seed) for name, values in scores.items()}
+    prevalence = float(judged.diseased.mean())
     minus = numbers[IMAGES["minus"]]
     verdict = "chance lies in the interval" if minus["low"] <= 0.5 <= minus["high"] else "more than chance"
     words = (
@@ -102,7 +167,7 @@ def _section(numbers: dict[str, dict[str, float]], prevalence: float) -> Section
     columns = ("seen by the classifier", "PPV", "PPV by chance", "AUROC, all pairs", "AUROC, matched", "low", "high")
     headline = [(f"matched AUROC of {name}", f"{v['matched']:.2f}") for name, v in numbers.items()]
     return Section(
-        (Words(words), Table.of("Leakiness", columns, rows, caption=CAPTION), _plot(numbers)),
+        (Words(words), Table.of("Leakiness", columns, rows, caption=lead + CAPTION), _plot(numbers)),
         plain({"prevalence": prevalence, **numbers}),
         tuple(headline),
     )
@@ -129,6 +194,6 @@ PART = Part(
     "Leakiness",
     "Whether the healthy twin still tells that there was a lesion.",
     partial(run, config=CONFIG),
-    settings={"version": 2, **asdict(CONFIG)},
+    settings={"version": 3, **asdict(CONFIG)},
     by_default=False,
 )
