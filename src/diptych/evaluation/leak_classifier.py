@@ -86,7 +86,7 @@ def score_slices(
     scores = np.full(len(images), np.nan)
     for number in groups:
 
-        def report(done: int, total: int, note: str, number: int = number) -> None:
+        def report(done: int, total: int, note: str = "", number: int = number) -> None:
             progress(number * total + done, len(groups) * total, note)
 
         judged = group == number
