@@ -246,5 +246,5 @@ def test_a_run_of_constant_steps_can_be_given_a_later_end(store: SliceStore, tmp
     train(whole)
     assert report["steps"] == 2
     assert last_tensors(constant.out) == last_tensors(whole.out)
-    with pytest.raises(UsageError, match="length.steps"):
+    with pytest.raises(UsageError, match=r"length\.steps"):
         train(replace(constant, resume=True))
