@@ -137,7 +137,9 @@ def test_an_archive_compares_by_the_decoders_beside_its_model(
     path = write_archive(tmp_path / "A", network, [make_record(number) for number in range(2)])
 
     def planes() -> tuple[int, ...]:
-        areas = Archive.open(path, model=tmp_path / "model").overlap.planes["normal"].areas
+        decoded = Archive.open(path, model=tmp_path / "model").searcher.planes
+        assert decoded is not None
+        areas = decoded.planes()["normal"].areas
         return tuple(map(int, areas.sum(axis=0)))
 
     by_network = planes()

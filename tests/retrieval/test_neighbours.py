@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diptych.metrics.overlap import REACH_MM, OverlapSearch, neighbours, steadied
-from diptych.search import PANELS, SearchEngine
-from tests.retrieval.test_overlap import brute_distances, toy_planes
+from diptych.metrics.label_search import REACH_MM, average_neighbours, neighbours
+from diptych.search import PANELS
+from tests.retrieval.test_overlap import brute_distances, make_searcher
 from tests.search.oracle import make_archive
 
 
@@ -27,12 +27,12 @@ def plain(
 
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 9), max_size=5), st.sampled_from([0.5, 1.0, 2.0, 5.0, 9.0]))
 @settings(deadline=None, max_examples=60)
-def test_steadied_is_the_mean_over_the_neighbourhood(seed: int, lengths: list[int], spacing: float) -> None:
+def test_it_is_the_mean_over_the_neighbourhood(seed: int, lengths: list[int], spacing: float) -> None:
     rng = np.random.default_rng(seed)
     volumes = np.repeat(np.arange(len(lengths)), lengths)
     heights = np.concatenate([rng.normal() + spacing * np.arange(length) for length in lengths] or [np.empty(0)])
     distances = rng.random(len(volumes))
-    np.testing.assert_allclose(steadied(distances, heights, volumes), plain(distances, heights, volumes))
+    np.testing.assert_allclose(average_neighbours(distances, heights, volumes), plain(distances, heights, volumes))
 
 
 def test_slices_two_millimetres_apart_count_one_two_three_two_one() -> None:
@@ -43,7 +43,7 @@ def test_slices_two_millimetres_apart_count_one_two_three_two_one() -> None:
 
 def test_thick_slices_stand_for_themselves() -> None:
     distances, heights = np.array([0.3, 0.1, 0.2]), np.array([0.0, 6.0, 12.0])
-    assert steadied(distances, heights, np.zeros(3, dtype=int)).tolist() == distances.tolist()
+    assert average_neighbours(distances, heights, np.zeros(3, dtype=int)).tolist() == distances.tolist()
 
 
 @pytest.mark.parametrize("by", PANELS)
@@ -51,11 +51,10 @@ def test_a_search_finds_the_best_neighbourhood_and_tells_it_cell_by_cell(by: str
     archive = make_archive(2, grid=(2, 3))
     volumes = np.asarray(archive.volume_of_slice)
     heights = np.concatenate([2.0 * np.arange(np.count_nonzero(volumes == volume)) for volume in np.unique(volumes)])
-    planes = {panel: toy_planes(panel, archive.ids[panel].reshape(-1, *archive.grid)) for panel in PANELS}
-    search = OverlapSearch(SearchEngine(archive.index(), archive.tables), planes, toy_planes, heights=heights)
-    query = archive.query(3, by=by, top=5, group="volume")
+    searcher = make_searcher(archive, heights=heights)
+    query = archive.query(3, by=by, top=5, group="volume", metric="overlap")
     expected = plain(brute_distances(archive, query, by), heights, volumes)
-    found = search.search(query)
+    found = searcher.search(query)
     best = sorted(expected[volumes == volume].min() for volume in np.unique(volumes))
     assert [match.distance for match in found] == pytest.approx(best[:5])
     for match in found:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from diptych.config import ModelConfig
 from diptych.errors import UsageError
-from diptych.metrics.decoded_planes import LEVELS, PlaneDecoder, archive_planes
+from diptych.metrics.decoded_planes import LEVELS, ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_planes import Planes, count_bits, pack_bits, shared_bits, unpack_bits
-from diptych.metrics.overlap import OverlapSearch, pair_distances
+from diptych.metrics.label_search import LabelSearch
+from diptych.metrics.overlap import Overlap, pair_distances
+from diptych.metrics.searcher import Searcher
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_networks import GRID
 from diptych.search import PANELS, Filter, Query, SearchEngine
@@ -39,10 +41,24 @@ def toy_planes(panel: str, ids: NDArray[Any]) -> Planes:
     return Planes.of_masks(toy_masks(panel, ids))
 
 
-def make_search(archive: Archive, *, threads: int = 1) -> OverlapSearch:
+class ToyDecoder:
+    panels: tuple[str, ...] = PANELS
+    version = "toy"
+
+    def __call__(self, panel: str, ids: NDArray[Any]) -> Planes:
+        return toy_planes(panel, ids.astype(np.int64))
+
+
+def make_searcher(archive: Archive, *, threads: int = 1, heights: NDArray[np.float64] | None = None) -> Searcher:
+    index = archive.index()
+    planes = ArchivePlanes(index, ToyDecoder(), cache=None, version="")
+    return Searcher(SearchEngine(index, archive.tables, threads=threads), planes, heights=heights)
+
+
+def make_search(archive: Archive, *, threads: int = 1) -> LabelSearch:
     engine = SearchEngine(archive.index(), archive.tables, threads=threads)
     planes = {panel: toy_planes(panel, archive.ids[panel].reshape(-1, *archive.grid)) for panel in PANELS}
-    return OverlapSearch(engine, planes, toy_planes)
+    return LabelSearch(Overlap(engine, planes, toy_planes))
 
 
 def brute_distances(archive: Archive, query: Query, panel: str) -> NDArray[np.float64]:
@@ -57,12 +73,12 @@ def brute_distances(archive: Archive, query: Query, panel: str) -> NDArray[np.fl
     return np.array(distances)
 
 
-def brute_search(archive: Archive, query: Query, search: OverlapSearch) -> list[tuple[int, float]]:
+def brute_search(archive: Archive, query: Query, search: LabelSearch) -> list[tuple[int, float]]:
     total = np.zeros(len(archive.volume_of_slice))
     for panel in PANELS if query.by == "both" else (query.by,):
         share = query.weight if panel == "normal" else 1 - query.weight
         normalised = query.by == "both" and query.combine == "normalised"
-        factor = share / search.spread(query, panel) if normalised else 1.0
+        factor = share / search.comparison.spread(query, panel) if normalised else 1.0
         total += factor * brute_distances(archive, query, panel)
     found: dict[int, tuple[float, int, int]] = {}
     for slice_, volume in enumerate(archive.volume_of_slice.tolist()):
@@ -139,26 +155,19 @@ def test_two_lesion_free_slices_are_alike_and_a_lesion_is_not() -> None:
     assert pair_distances(planes.take([0, 0, 1]), planes.take([0, 1, 1])).tolist() == [0.0, 1.0, 0.0]
 
 
-def test_a_label_map_that_no_code_stands_for_can_be_searched() -> None:
-    archive = make_archive(5)
-    search, query = make_search(archive), archive.query(3, by="abnormal", top=4)
-    given = {"abnormal": search.planes["abnormal"].take([3])}
-    found = search.search(replace(query, abnormal=None), given=given)
-    assert [match.slice for match in found] == [match.slice for match in search.search(query)]
-
-
 def test_reranking_all_volumes_is_searching() -> None:
     archive = make_archive(5)
-    search, query = make_search(archive), archive.query(3, by="abnormal", top=4)
-    everywhere = search.rerank(query, candidates=archive.patient_of_volume.size)
-    assert [match.slice for match in everywhere] == [match.slice for match in search.search(query)]
+    searcher, query = make_searcher(archive), archive.query(3, by="abnormal", top=4)
+    everywhere = searcher.search(query, rerank=archive.patient_of_volume.size)
+    by_overlap = searcher.search(replace(query, metric="overlap"))
+    assert [match.slice for match in everywhere] == [match.slice for match in by_overlap]
 
 
 def test_reranking_orders_what_the_table_chose() -> None:
     archive = make_archive(5)
-    search, query = make_search(archive), archive.query(3, by="abnormal", top=3, metric="angular")
-    chosen = {match.volume for match in search.engine.search(archive.query(3, by="abnormal", top=5, metric="angular"))}
-    found = search.rerank(query, candidates=5)
+    searcher, query = make_searcher(archive), archive.query(3, by="abnormal", top=3, metric="angular")
+    chosen = {match.volume for match in searcher.search(replace(query, top=5))}
+    found = searcher.search(query, rerank=5)
     assert {match.volume for match in found} <= chosen
     assert [match.distance for match in found] == sorted(match.distance for match in found)
 
@@ -182,7 +191,7 @@ def test_bad_queries_get_one_line(options: dict[str, Any], line: str) -> None:
 def test_reranking_fewer_than_wanted_is_refused() -> None:
     archive = make_archive(2)
     with pytest.raises(UsageError, match="re-rank at least"):
-        make_search(archive).rerank(archive.query(0, top=5), candidates=4)
+        make_searcher(archive).search(archive.query(0, top=5), rerank=4)
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 99))
@@ -230,17 +239,17 @@ def test_an_archives_planes_come_back_from_the_cache(network: FeatureDecomposing
     index, decoder = make_archive(0, grid=(4, 2)).index(), PlaneDecoder(network)
     said: list[Any] = []
     for _ in range(2):
-        planes = archive_planes(
-            index, "abnormal", decoder, cache=tmp_path / "cache", version="v", progress=lambda *a: said.append(a)
-        )
+        archived = ArchivePlanes(index, decoder, cache=tmp_path / "cache", version="v")
+        assert not archived.ready
+        planes = archived.planes(lambda *a: said.append(a))["abnormal"]
         ids = index.codes["abnormal"].ids(np.arange(len(index))).reshape(-1, 4, 2)
         assert np.array_equal(planes.masks(), decoder("abnormal", ids).masks())
         assert np.array_equal(planes.areas, count_bits(planes.words))
-    assert [done == total for done, total, _ in said].count(True) == 1, "the second time nothing was decoded"
+    assert [done == total for done, total, _ in said].count(True) == len(PANELS), "the second time nothing was decoded"
 
 
 def test_planes_of_another_version_are_made_anew(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
     index, decoder, said = make_archive(0, grid=(4, 2)).index(), PlaneDecoder(network), list[Any]()
     for version in ("one", "two"):
-        archive_planes(index, "abnormal", decoder, cache=tmp_path, version=version, progress=lambda *a: said.append(a))
-    assert [done == total for done, total, _ in said].count(True) == 2
+        ArchivePlanes(index, decoder, cache=tmp_path, version=version).planes(lambda *a: said.append(a))
+    assert [done == total for done, total, _ in said].count(True) == 2 * len(PANELS)

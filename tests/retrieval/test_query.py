@@ -67,7 +67,7 @@ def brute_force(
 
 
 def _plain(archive: Archive, subject: EncodedSlice, question: Question) -> Query:
-    return slice_query(question, subject, archive.catalogue, region=question.region)
+    return slice_query(archive.settled(question), subject, archive.catalogue)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "angular"])
@@ -164,7 +164,7 @@ def test_the_composed_query_takes_one_panel_of_each(archive: Archive) -> None:
         (Question(top=0), "top 0"),
         (Question(weight=1.5), "weight 1.5"),
         (Question(weight=float("nan")), "weight nan"),
-        (Question(metric="manhattan"), "metric 'manhattan'"),
+        (Question(metric="manhattan"), "metric manhattan"),
         (Question(where="colour = 3"), "no column 'colour'"),
         (Question(region=np.zeros((4, 8), bool)), "0 cells"),
         (Question(region=np.ones((8, 4), bool)), "(8, 4)"),

@@ -121,7 +121,7 @@ def test_a_figure_is_drawn(ask: Ask, folder: Path) -> None:
         ("V02", ("--slice", 99), 2, "slice 99"),
         ("V02", ("--slice", 5, "--top", 0), 2, "top 0"),
         ("V02", ("--slice", 5, "--weight", -0.1), 2, "weight -0.1"),
-        ("V02", ("--slice", 5, "--metric", "cosine"), 2, "metric 'cosine'"),
+        ("V02", ("--slice", 5, "--metric", "cosine"), 2, "metric cosine"),
         ("V02", ("--slice", 5, "--where", "age >"), 2, "expected a value"),
         ("V02", ("--slice", 5, "--cells", "9,9"), 2, "cell 9,9"),
         ("V02", ("--slice", 5, "--cells", ""), 2, "empty region"),

@@ -41,7 +41,7 @@ def test_ranking_equals_brute_force(archive: Archive, records: list[VolumeRecord
 def test_both_panels_have_equal_say_and_profiles_add_up(archive: Archive, records: list[VolumeRecord]) -> None:
     for match in archive.similar_volumes(records[0], Question(metric="angular")):
         assert match.profile.sum() == pytest.approx(match.distance, rel=1e-12)
-    asked = volume_query(Question(), (), archive.catalogue)
+    asked = volume_query(archive.settled(Question()), (), archive.catalogue)
     spreads = [archive.volume_search.spread(asked, panel) for panel in ("normal", "abnormal")]
     for match in archive.similar_volumes(records[0]):
         assert match.distance == pytest.approx(0.5 * match.normal / spreads[0] + 0.5 * match.abnormal / spreads[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from diptych.archive.encoding import NetworkEncoder
 from diptych.archive.indexing import IndexOptions, find_sources, index_patients
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
+from diptych.search.tables import Tables
 from tests.archive.patients import write_patient
-from tests.server.conftest import API, serving
+from tests.retrieval.making import make_record, tiny_network, write_archive
+from tests.server.conftest import API, finish, serving
 
 
 @pytest.fixture
@@ -79,3 +82,41 @@ def test_a_file_that_has_changed_is_not_shown(
         assert other["code"] == "archive_unavailable"
         assert str(tmp_path) not in other["message"]
         assert client.get(volume["channel_urls"]["t1"]).status_code == 200
+
+
+def test_a_filter_may_name_any_number_of_volumes(tmp_path: Path) -> None:
+    """Of each of 60 patients one volume fits: more than a written condition could say."""
+    records = [make_record(number, slices=1) for number in range(120)]
+    tagged = [
+        replace(
+            one, info=replace(one.info, volume_key=f"a-very-long-name-{one.info.volume_key}", tags=("odd",) * (n % 2))
+        )
+        for n, one in enumerate(records)
+    ]
+    network = tiny_network()
+    archive = Archive.open(write_archive(tmp_path / "A", network, tagged), model=network)
+    with serving(archive) as client:
+        body = {"subject": {"volume": tagged[0].info.volume_key, "z": 3}, "filter": {"tags": ["odd"]}, "top": 100}
+        answer = client.post(f"{API}/search", json=body)
+        assert answer.status_code == 200, answer.text
+        assert {match["volume_key"][-1] for match in answer.json()["matches"]} == set("13579")
+        assert len(answer.json()["matches"]) == 59
+
+
+def test_every_metric_that_waits_names_its_job(tmp_path: Path) -> None:
+    network = tiny_network()
+    opened = Archive.open(write_archive(tmp_path / "A", network, [make_record(0), make_record(2)]), model=network)
+    tables = [{**panel, "learned": panel["euclidean"]} for panel in (opened.tables.normal, opened.tables.abnormal)]
+    archive = replace(opened, tables=Tables(*tables))
+    assert archive.searcher.planes is not None
+    asked = {"subject": {"volume": "V00", "z": 4}, "metric": "fusion"}
+    with serving(archive, overlap_slices=0) as client:
+        with archive.searcher.planes._decoding:  # so decoding goes on and on
+            refused = client.post(f"{API}/search", json=asked).json()["error"]
+            metrics = client.get(f"{API}/archive").json()["metrics"]
+            assert {one["name"]: one["job"] for one in metrics if not one["ready"]} == dict.fromkeys(
+                ("overlap", "fusion"), refused["detail"]["job"]
+            )
+        finish(client, refused["detail"]["job"])
+        assert client.post(f"{API}/search", json=asked).status_code == 200
+        assert all(one["ready"] for one in client.get(f"{API}/archive").json()["metrics"])

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diptych.evaluation.all_distances import Distances
 from diptych.evaluation.contender import Answers, answer_by_distance, cpu_seconds
 from diptych.evaluation.context import Context
 from diptych.evaluation.evaluation_data import evenly, shrink, small_images
-from diptych.metrics.overlap import METRIC as OVERLAP
+from diptych.evaluation.retrieval_score import mean_dice
 from diptych.progress import Progress, silent
 
 SIDE = 16
@@ -141,13 +140,14 @@ def _imagenet(context: Context, progress: Progress) -> Answers | Skipped:
 
 def _lesion_maps(context: Context, progress: Progress) -> Answers:
     trial = context.trial()
-    overlap = Distances(trial, OVERLAP, "abnormal", alone=True)
+    assert trial.searcher.planes is not None, "an evaluation's trial decodes labels"
+    planes = trial.searcher.planes.planes()["abnormal"]
     return answer_by_distance(
         trial,
         "predicted lesion maps",
         "overlap of predicted lesion labels, as any segmentation network would give; the model's own here",
-        lambda by, query: overlap.from_slice(int(trial.queries[query])),
-        bytes_per_slice=trial.overlap.planes["abnormal"].words[0].nbytes,
+        lambda by, query: 1 - mean_dice(planes.take([trial.queries[query]]), planes)[0],
+        bytes_per_slice=planes.words[0].nbytes,
         read_seconds=cpu_seconds(lambda: context.network.encode(torch.zeros(1, *_image_shape(context)))),
     )
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +26,9 @@ from diptych.evaluation.retrieval_score import (
     score,
 )
 from diptych.fitting.fit_data import LabelledSlices
-from diptych.metrics.decoded_planes import PlaneDecoder, archive_planes
-from diptych.metrics.fusion import DECODED, FusionSearch
+from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import CLASSES
-from diptych.metrics.overlap import METRIC as OVERLAP
-from diptych.metrics.overlap import OverlapSearch
+from diptych.metrics.searcher import Searcher
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
 from diptych.search.tables import Tables
 
@@ -110,21 +107,14 @@ class Trial:
         return SearchEngine(index, self.tables)
 
     @cached_property
-    def overlap(self) -> OverlapSearch:
-        assert self.decoder is not None, "a search by overlap needs a decoder"
+    def searcher(self) -> Searcher:
+        """What users search with."""
+        if self.decoder is None:
+            return Searcher(self.engine, heights=self.heights)
         content = b"".join(np.ascontiguousarray(ids).tobytes() for ids in self.slices.ids.values())
         version = f"{self.decoder.network.fingerprint} {sha256(content).hexdigest()}"
-        with TemporaryDirectory() as folder:
-            cache = Path(folder) if self.cache is None else self.cache
-            planes = {
-                panel: archive_planes(self.engine.index, panel, self.decoder, cache=cache, version=version)
-                for panel in self.decoder.panels
-            }
-        return OverlapSearch(self.engine, planes, self.decoder, heights=self.heights)
-
-    @cached_property
-    def fusion(self) -> FusionSearch:
-        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode, heights=self.heights)
+        planes = ArchivePlanes(self.engine.index, self.decoder, cache=self.cache, version=version)
+        return Searcher(self.engine, planes, heights=self.heights)
 
     @cached_property
     def bys(self) -> tuple[str, ...]:
@@ -141,9 +131,14 @@ class Trial:
     ) -> list[Match]:
         """What the slice in that place finds, asked as a user asks; `raw_sum` adds panels as the paper does."""
         query = replace(self._query(place, metric, by), combine="paper" if raw_sum else "normalised")
-        if metric in DECODED:
-            return (self.overlap if metric == OVERLAP else self.fusion).search(query)
-        return self.engine.search(query) if rerank is None else self.overlap.rerank(query, candidates=rerank)
+        return self.searcher.search(query, rerank=rerank)
+
+    def distances(self, metric: str, by: str) -> NDArray[np.float64]:
+        """From each query to every slice, its own volume's too, `[Q, N]`."""
+        rows = np.empty((len(self.queries), len(self.slices)))
+        for number, place in enumerate(self.queries.tolist()):
+            rows[number] = self.searcher.distances(self._query(place, metric, by))
+        return rows
 
     def scores(
         self, metrics: Sequence[str], *, rerank: int | None = None, absent: Absent = "left out"

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diptych.evaluation.all_distances import FUSED, panels_of
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
 from diptych.evaluation.retrieval_score import best_volumes
-from diptych.metrics.fusion import METRIC as FUSION
-from diptych.metrics.overlap import METRIC as OVERLAP
+from diptych.metrics.searcher import METRICS
 from diptych.progress import Progress, silent
+from diptych.search.query import panels_of
 
 Distances = Callable[[str, int], NDArray[np.floating]]
 """By what is searched and the number of a query: distances to all slices, `[N]`."""
@@ -73,26 +72,13 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 PAPER_METRICS = {"euclidean": "D_E", "angular": "D_A", "hamming": "D_H"}
-OURS = FUSION
+OURS = "fusion"
 """The metric that others are compared with; chosen on validation patients."""
-
-ABOUT = {
-    "euclidean": "D_E between code vectors",
-    "angular": "D_A between code vectors",
-    "hamming": "D_H between optimised binary codes",
-    "learned": "tables that rank as label overlap does",
-    OVERLAP: "overlap of the labels that codes decode to, neighbouring slices included",
-    FUSION: "overlap with some of learned, neighbouring slices included",
-}
 
 
 def own_metrics(trial: Trial) -> list[str]:
     """Every metric that this model offers."""
-    tables = [name for name in ABOUT if name in trial.tables.normal and name in trial.tables.abnormal]
-    decoder = trial.decoder
-    maps = [OVERLAP] if decoder is not None and set(panels_of("both")) <= set(decoder.panels) else []
-    fusion = [FUSION] if {*tables, *maps} >= set(FUSED) else []
-    return [*tables, *maps, *fusion]
+    return [*trial.searcher.offered("both")]
 
 
 def own_answers(context: Context, progress: Progress = silent) -> list[Answers]:
@@ -132,11 +118,12 @@ def _answer(context: Context, trial: Trial, metric: str) -> Answers:
         started = time.process_time()
         found[by] = trial.search(metric, by)
         seconds[by] = (time.process_time() - started) / len(trial.queries)
-    return Answers(metric, ABOUT[metric], found, kept, read, seconds)
+    return Answers(metric, METRICS[metric], found, kept, read, seconds)
 
 
 def _kept(trial: Trial, metric: str, panel: str) -> int:
-    """Bytes per slice of one panel: ids for tables, packed label maps for overlap."""
+    """Bytes per slice of one panel: ids for tables, packed label maps for what compares labels."""
     ids = trial.engine.index.cells * (1 if trial.tables.panel(panel)["euclidean"].codes <= 256 else 2)
-    maps = trial.overlap.planes[panel].words[0].nbytes if metric in (OVERLAP, FUSION) else 0
-    return ids + maps
+    if trial.searcher.planes is None or not trial.searcher.decodes(metric):
+        return ids
+    return ids + int(trial.searcher.planes.planes()[panel].words[0].nbytes)

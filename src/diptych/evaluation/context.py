@@ -28,7 +28,7 @@ from diptych.progress import Progress, silent
 from diptych.retrieval import Archive
 from diptych.search.tables import Tables
 from diptych.slices import PatientRecord, SliceGeometry, SliceStore
-from diptych.volumes import subject_of
+from diptych.volumes.people import group_people
 
 T = TypeVar("T")
 
@@ -191,17 +191,10 @@ class Context:
 
 def people(records: Mapping[str, PatientRecord], names: Mapping[str, str] = {}) -> NDArray[np.int64]:
     """Number the person behind each key, `[V]`: one subject, one name or the same voxels are one person."""
-    identities = (
-        [subject_of(key) for key in records],
-        [names.get(key, f"only {key}") for key in records],
-        [record.voxel_hash for record in records.values()],
-    )
-    numbers = np.arange(len(records))
-    for identity in identities:
-        for name in set(identity):
-            members = numbers[[other == name for other in identity]]
-            numbers[np.isin(numbers, members)] = members.min()
-    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    hashes = {key: record.voxel_hash for key, record in records.items()}
+    groups = group_people(records, {key: name for key, name in names.items() if key in records}, hashes)
+    numbers = {key: number for number, group in enumerate(groups) for key in group}
+    return np.array([numbers[key] for key in records], dtype=np.int64)
 
 
 def _labelled(stores: Sequence[SliceStore]) -> list[str]:

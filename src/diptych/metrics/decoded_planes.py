@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -82,32 +84,68 @@ class PlaneDecoder:
         return logits
 
 
-def archive_planes(
-    index: SearchIndex, panel: str, decoder: PlaneDecoder, *, cache: Path, version: str, progress: Progress = silent
-) -> Planes:
-    """Planes of every slice of an index, from the cache folder where they are there.
+class Decoder(Protocol):
+    """What turns ids into planes, such as a `PlaneDecoder`."""
+
+    @property
+    def panels(self) -> tuple[str, ...]: ...
+    @property
+    def version(self) -> str: ...
+    def __call__(self, panel: str, ids: NDArray[np.integer]) -> Planes: ...
+
+
+class ArchivePlanes:
+    """Planes of every slice of an index, decoded when first asked for, or taken from the cache folder.
 
     Args:
         index: the slices.
-        panel: whose ids to decode.
         decoder: made of the archive's own model.
-        cache: folder of the archive's cache.
+        cache: folder of the archive's cache; without one, planes are kept in memory only.
         version: names the archive's content and model.
-        progress: told after each batch of different slices.
     """
-    path, key = cache / CACHE_FILE.format(panel=panel), f"planes {decoder.version} of {version}"
-    arrays = load_arrays(path, key=key)
-    if arrays is not None and arrays.keys() == {"words", "areas"} and len(arrays["areas"]) == len(index):
-        height, width = len(LEVELS) * GRID[0], GRID[1]
-        return Planes((height, width), arrays["words"].view("<u8"), arrays["areas"], len(LEVELS))
-    planes = _decode_all(index, panel, decoder, progress)
-    with suppress(OSError):
-        cache.mkdir(mode=0o700, exist_ok=True)
-        save_arrays(path, {"words": planes.words.view(np.uint8), "areas": planes.areas}, key=key)
-    return planes
+
+    def __init__(self, index: SearchIndex, decoder: Decoder, *, cache: Path | None, version: str) -> None:
+        self.index = index
+        self.decoder = decoder
+        self.cache = cache
+        self.version = version
+        self._planes: dict[str, Planes] | None = None
+        self._decoding = Lock()
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """Panels whose ids decode to labels."""
+        return self.decoder.panels
+
+    @property
+    def ready(self) -> bool:
+        """Whether `planes` answers at once."""
+        return self._planes is not None
+
+    def planes(self, progress: Progress = silent) -> dict[str, Planes]:
+        """By panel; `progress` is told after each batch of different slices."""
+        with self._decoding:
+            if self._planes is None:
+                self._planes = {panel: self._panel(panel, progress) for panel in self.panels}
+            return self._planes
+
+    def _panel(self, panel: str, progress: Progress) -> Planes:
+        if self.cache is None:
+            return _decode_all(self.index, panel, self.decoder, progress)
+        path = self.cache / CACHE_FILE.format(panel=panel)
+        key = f"planes {self.decoder.version} of {self.version}"
+        arrays = load_arrays(path, key=key)
+        if arrays is not None and arrays.keys() == {"words", "areas"} and len(arrays["areas"]) == len(self.index):
+            height, width = len(LEVELS) * GRID[0], GRID[1]
+            return Planes((height, width), arrays["words"].view("<u8"), arrays["areas"], len(LEVELS))
+        planes = _decode_all(self.index, panel, self.decoder, progress)
+        with suppress(OSError):  # the cache is a convenience: a folder that cannot be written costs time only
+            self.cache.mkdir(mode=0o700, exist_ok=True)
+            save_arrays(path, {"words": planes.words.view(np.uint8), "areas": planes.areas}, key=key)
+        return planes
 
 
-def _decode_all(index: SearchIndex, panel: str, decoder: PlaneDecoder, progress: Progress) -> Planes:
+def _decode_all(index: SearchIndex, panel: str, decoder: Decoder, progress: Progress) -> Planes:
     """Decode each different grid of ids once: lesion-free slices often have the same."""
     ids = index.codes[panel].ids(np.arange(len(index)))
     different, place = np.unique(ids, axis=0, return_inverse=True)

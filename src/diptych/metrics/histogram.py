@@ -94,7 +94,7 @@ class HistogramSearch:
         parts = np.zeros(index.cells)
         whole = across.sum(axis=1) + across.sum(axis=0) - own.sum(axis=1) - other.sum(axis=1)
         parts[region] = whole * (pairs.unit / len(ids) ** 2)
-        panel = PanelMatch(float(parts.sum()), parts.reshape(index.grid))
+        panel = PanelMatch(float(parts.sum()), parts.reshape(index.grid), 1.0)
         patient = int(index.patient_of_volume[volume])
         return Match(place, volume, patient, panel.distance, panel.contributions, None, panel)
 

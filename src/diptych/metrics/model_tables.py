@@ -39,7 +39,7 @@ class LazyTables(Mapping[str, DistanceTable]):
         return len(self._makers)
 
     def __contains__(self, metric: object) -> bool:
-        return metric in self._makers
+        return metric in self._makers  # a Mapping's own would make the table to see whether it is there
 
 
 def tables_of_model(network: FeatureDecomposingNetwork, folder: Path | None, *, cache: Path) -> Tables:

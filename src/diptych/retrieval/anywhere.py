@@ -1,6 +1,6 @@
 """The lesion wherever it sits: the query's lesion is put in every place of the grid, and the best place counts.
 
-Knows id grids and the search engine; nothing about images. A placement lifts the lesion's cells off the query (what is
+Knows id grids and the searcher; nothing about images. A placement lifts the lesion's cells off the query (what is
 usual without a lesion takes their place) and lays them down some rows and columns away. Each placement is a query of
 its own; a patient's distance is that of its best placement, so an answer equals a search over all placements at once.
 """
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search import Match, Query, SearchEngine
+from diptych.metrics.searcher import Searcher
+from diptych.search import Match, Query
 
 Grid = NDArray[np.integer]
 
@@ -61,14 +62,15 @@ def place_lesion(
 
 
 def search_placements(
-    engine: SearchEngine, query: Query, lesions: Sequence[PlacedLesion], *, inside_lesion: bool = False
+    searcher: Searcher, query: Query, lesions: Sequence[PlacedLesion], *, inside_lesion: bool = False
 ) -> list[tuple[Match, PlacedLesion]]:
     """The best matches over all places; of equally good places the first counts.
 
     With `inside_lesion` only the cells that the lesion has come to lie in are compared, otherwise the whole grid.
     """
+    query = searcher.settle_codes(query, "to search anywhere")
     queries = [replace(query, abnormal=one.ids, region=one.cells if inside_lesion else None) for one in lesions]
-    answers = engine.search_batch(queries)  # the best of all places are among the best of their own place
+    answers = searcher.search_batch(queries)  # the best of all places are among the best of their own place
     found = [(match, one) for one, matches in zip(lesions, answers, strict=True) for match in matches]
     found.sort(key=lambda pair: (pair[0].distance, pair[0].volume))
     best: dict[int, tuple[Match, PlacedLesion]] = {}

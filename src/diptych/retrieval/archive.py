@@ -24,14 +24,10 @@ from diptych import archive as archives
 from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder, encode_volume
 from diptych.errors import UsageError
-from diptych.metrics.decoded_planes import PlaneDecoder, archive_planes
-from diptych.metrics.fusion import DECODED, FusionSearch
-from diptych.metrics.histogram import HistogramSearch
+from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
-from diptych.metrics.learned_tables import METRIC as LEARNED
 from diptych.metrics.model_tables import tables_of_model
-from diptych.metrics.overlap import METRIC as OVERLAP
-from diptych.metrics.overlap import OverlapSearch
+from diptych.metrics.searcher import Searcher
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import shipped_model_of
 from diptych.progress import Progress, silent
@@ -50,12 +46,12 @@ from diptych.retrieval.explanation import (
     stored_pixels,
     view_slices,
 )
-from diptych.retrieval.question import DEFAULT_METRIC, Question, slice_query, touched_cells, volume_query
+from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
-from diptych.search import Match, Query, SearchEngine
+from diptych.search import Query, SearchEngine
 from diptych.search.tables import Tables
-from diptych.volumes import Volume, subject_of
+from diptych.volumes import Volume, names_of, subject_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,34 +100,13 @@ class Archive:
         return SearchEngine(self.catalogue.index, self.tables, threads=self.threads)
 
     @cached_property
-    def histograms(self) -> HistogramSearch:
-        return HistogramSearch(self.engine)
-
-    @cached_property
-    def overlap(self) -> OverlapSearch:
-        """Search by decoded labels; the archive's own are decoded on first use, which takes a while, and kept."""
-        return self.decode_labels()
-
-    def decode_labels(self, progress: Progress = silent) -> OverlapSearch:
-        """Decode the labels of all slices, or take them from the archive's cache, for a search by them."""
+    def searcher(self) -> Searcher:
+        """Answers queries in every metric; for those that compare labels, the archive's are decoded on first use."""
         decoder = PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
-        planes = {
-            panel: archive_planes(
-                self.catalogue.index,
-                panel,
-                decoder,
-                cache=self.store.cache_folder,
-                version=self.catalogue.version,
-                progress=progress,
-            )
-            for panel in decoder.panels
-        }
-        return OverlapSearch(self.engine, planes, decoder, heights=self.catalogue.z_mm)
-
-    @cached_property
-    def fusion(self) -> FusionSearch:
-        """Search by learned tables and decoded labels together."""
-        return FusionSearch(self.engine, self.overlap.planes, self.overlap.decode, heights=self.catalogue.z_mm)
+        planes = ArchivePlanes(
+            self.catalogue.index, decoder, cache=self.store.cache_folder, version=self.catalogue.version
+        )
+        return Searcher(self.engine, planes, heights=self.catalogue.z_mm)
 
     @cached_property
     def volume_search(self) -> VolumeSearch:
@@ -162,29 +137,32 @@ class Archive:
     def query(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
         """The slices that are most like this one: the best of each patient, nearest first."""
         question = self.settled(question)
-        if question.anywhere in (None, "histogram"):
-            query = slice_query(question, subject, self.catalogue, region=self._region(subject, question))
-            matches = named_matches(self._search(query, question), self.catalogue)
+        query = slice_query(question, subject, self.catalogue)
+        placed = None
+        if question.anywhere == "histogram":
+            query = replace(query, region=self._region(subject, question))
+            found = self.searcher.search_histograms(query)
+        elif question.anywhere is not None:
+            places = self._places(subject, question)
+            pairs = search_placements(self.searcher, query, places, inside_lesion=question.inside_lesion)
+            found, placed = [match for match, _ in pairs], [where for _, where in pairs]
         else:
-            placed = search_placements(
-                self.engine,
-                slice_query(question, subject, self.catalogue),
-                self._places(subject, question),
-                inside_lesion=question.inside_lesion,
-            )
-            matches = named_matches([match for match, _ in placed], self.catalogue, [where for _, where in placed])
-        return Answer(subject, question, matches, self.catalogue.version)
+            query = replace(query, region=self._region(subject, question))
+            found = self.searcher.search(query, rerank=question.rerank)
+        return Answer(subject, question, named_matches(found, self.catalogue, placed), self.catalogue.version)
 
     def settled(self, question: Question) -> Question:
-        """The question with its metric, where it leaves that open."""
-        if question.metric != DEFAULT_METRIC:
-            return question
-        return replace(question, metric="euclidean" if question.combine == "paper" else self.default_metric)
+        """The question with its metric, where it leaves that open; one that this model cannot answer is refused."""
+        query = Query(by=question.by, metric=question.metric, combine=question.combine)
+        return replace(question, metric=self.searcher.settle(query).metric)
 
-    @property
-    def default_metric(self) -> str:
-        """What finds best without decoding anything: the model's learned tables where it has them."""
-        return LEARNED if LEARNED in self.tables.normal and LEARNED in self.tables.abnormal else "euclidean"
+    def ready(self, question: Question) -> bool:
+        """Whether a settled question is answered at once; otherwise the archive's labels are decoded first."""
+        return self.searcher.ready(question.metric, rerank=question.rerank)
+
+    def decode_labels(self, progress: Progress = silent) -> None:
+        """Do now what the first search by labels would have to wait for."""
+        self.searcher.prepare(progress)
 
     def mirrored(self, subject: EncodedSlice) -> EncodedSlice:
         """The slice with left and right exchanged, encoded anew: from its pixels, or from what its codes decode to."""
@@ -210,8 +188,8 @@ class Archive:
         """The volumes most like a whole volume, over all aligned slices; see `whole` and `store.record`."""
         if question.anywhere is not None or question.inside_lesion:
             raise UsageError("whole volumes are compared in place: leave anywhere and inside_lesion out")
-        question = self.settled(question)
-        query = volume_query(question, {record.info.patient_key}, self.catalogue)
+        query = volume_query(self.settled(question), names_of(record.info.patient_key), self.catalogue)
+        query = self.searcher.settle_codes(query, "for whole volumes")
         return tuple(self.volume_search.search(record.normal_ids, record.abnormal_ids, query))
 
     def whole(self, patient: Path | str | Volume) -> VolumeRecord:
@@ -260,16 +238,6 @@ class Archive:
         if not cells.any():
             raise UsageError(f"{subject.name}: no lesion is predicted here; choose another slice, or give a region")
         return cells
-
-    def _search(self, query: Query, question: Question) -> list[Match]:
-        """Hand the query to whoever answers it."""
-        if question.anywhere == "histogram":
-            return self.histograms.search(query)
-        if question.rerank is not None:
-            return self.overlap.rerank(query, candidates=question.rerank)
-        if question.metric in DECODED:
-            return (self.overlap if question.metric == OVERLAP else self.fusion).search(query)
-        return self.engine.search(query)
 
     def _places(self, subject: EncodedSlice, question: Question) -> list[PlacedLesion]:
         """The lesion, or what lies in the question's region, in every place that the question allows."""

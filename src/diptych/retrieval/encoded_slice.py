@@ -15,7 +15,7 @@ from diptych.archive import VolumeRecord
 from diptych.archive.encoding import BATCH_SIZE, Encoder, cut_slices
 from diptych.errors import UsageError
 from diptych.slices import SliceStack
-from diptych.volumes import Volume, find_patients, read_patient, subject_of
+from diptych.volumes import Volume, find_patients, names_of, read_patient
 
 Grid = NDArray[np.integer]
 
@@ -78,7 +78,7 @@ def _from_stack(stack: SliceStack, place: int, normal_ids: Grid, abnormal_ids: G
         name=f"{stack.patient_key} slice {stack.z_index[place]}",
         normal_ids=normal_ids,
         abnormal_ids=abnormal_ids,
-        patients=frozenset({stack.patient_key, subject_of(stack.patient_key)}),
+        patients=names_of(stack.patient_key),
         z_index=int(stack.z_index[place]),
         position=float(stack.position[place]),
         z_mm=float(stack.z_mm[place]),

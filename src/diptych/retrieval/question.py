@@ -14,13 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from diptych.archive.filters import parse_filter
 from diptych.errors import UsageError
+from diptych.metrics.searcher import DEFAULT
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.search import Filter, Query
 
 By = Literal["normal", "abnormal", "both"]
-DEFAULT_METRIC = "default"
-"""The best metric that searches without decoding; an archive settles which one that is (`Archive.settled`)."""
 Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
 
 
@@ -34,10 +33,9 @@ class Question:
     """Share of the normal panel in a search by both, 0 to 1."""
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
-    metric: str = DEFAULT_METRIC
-    """Distance: euclidean, angular or hamming between codes, learned where the model brings its own tables, overlap
-    between the labels that codes decode to, or fusion of the last two; default is learned where the model has it, else
-    (and with the paper's way to combine) euclidean."""
+    metric: str = DEFAULT
+    """One of `diptych.metrics.searcher.METRICS`; default is learned where the model has it, else (and with the paper's
+    way to combine) euclidean."""
     rerank: int | None = None
     """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None
@@ -52,18 +50,18 @@ class Question:
     """One match per patient, or one per volume."""
     where: str | None = None
     """Condition on metadata that volumes must fulfil, such as "sex = 'F' and age > 60"."""
+    allowed: NDArray[np.bool_] | None = None
+    """Volumes that may be found, `[V]` in the order of the archive's catalogue; all of them by default."""
     lesion_free: bool = False
     """Find only slices that are known to hold no lesion."""
     include_own: bool = False
     """Whether slices of the query's own patient may be found."""
 
 
-def slice_query(
-    question: Question, subject: EncodedSlice, catalogue: Catalogue, *, region: NDArray[np.bool_] | None = None
-) -> Query:
-    """The question about a slice as a query, over `region` where that is given."""
+def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
+    """The question about a slice as a query."""
     query = volume_query(question, subject.patients, catalogue)
-    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, region=region)
+    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids)
 
 
 def volume_query(question: Question, own: Collection[str], catalogue: Catalogue) -> Query:
@@ -76,7 +74,7 @@ def volume_query(question: Question, own: Collection[str], catalogue: Catalogue)
         by=question.by,
         weight=question.weight,
         combine=question.combine,
-        metric="euclidean" if question.metric == DEFAULT_METRIC else question.metric,
+        metric=question.metric,
         region=question.region,
         top=question.top,
         group=question.group,
@@ -93,10 +91,18 @@ def _filter(question: Question, own: Collection[str], catalogue: Catalogue) -> F
         )
     known = [catalogue.patients[key] for key in own if key in catalogue.patients]
     return Filter(
-        volumes=None if question.where is None else parse_filter(question.where).keep(catalogue.volumes),
+        volumes=_allowed(question, catalogue),
         exclude_patients=() if question.include_own else known,
         lesion_free=question.lesion_free,
     )
+
+
+def _allowed(question: Question, catalogue: Catalogue) -> NDArray[np.bool_] | None:
+    """Volumes that fulfil the condition and are among those the question allows."""
+    if question.where is None:
+        return question.allowed
+    fulfilled = parse_filter(question.where).keep(catalogue.volumes)
+    return fulfilled if question.allowed is None else fulfilled & question.allowed
 
 
 Region = NDArray[np.bool_]

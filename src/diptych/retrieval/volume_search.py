@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeInfo
 from diptych.errors import UsageError
 from diptych.search import PANELS, Query, SearchEngine
+from diptych.search.query import panel_weights
 from diptych.search.scan import rank
 from diptych.search.tables import DistanceTable
 
@@ -74,38 +75,25 @@ class VolumeSearch:
         if query.where.slices is not None or query.where.lesion_free:
             raise UsageError("lesion-free slices: whole volumes are compared here; search for slices instead")
         engine, grids = self.engine, {"normal": normal, "abnormal": abnormal}
-        factors = self._factors(query)
+        weights = panel_weights(query, lambda panel: self.spread(query, panel))
         selection = engine.select(query)
         flat = {panel: ids.reshape(len(ids), -1) for panel, ids in grids.items()}
         distances = np.full(engine.index.volumes, np.inf)
         compared: dict[int, dict[str, _Compared]] = {}
         for volume in selection.volumes.tolist():
             compared[volume] = {panel: self._compare(flat[panel], volume, panel, query) for panel in PANELS}
-            distances[volume] = sum(factor * compared[volume][panel].distance for panel, factor in factors.items())
+            distances[volume] = sum(weight * compared[volume][panel].distance for panel, weight in weights.items())
         order = rank(distances, np.arange(len(distances)), selection.groups, selection.top, np.inf)
-        return [self._match(volume, compared[volume], factors) for volume in order]
+        return [self._match(volume, compared[volume], weights) for volume in order]
 
-    def _match(self, volume: int, compared: dict[str, _Compared], factors: dict[str, float]) -> VolumeMatch:
+    def _match(self, volume: int, compared: dict[str, _Compared], weights: dict[str, float]) -> VolumeMatch:
         return VolumeMatch(
             volume=self.volumes[volume],
-            distance=sum(factor * compared[panel].distance for panel, factor in factors.items()),
+            distance=sum(weight * compared[panel].distance for panel, weight in weights.items()),
             normal=compared["normal"].distance,
             abnormal=compared["abnormal"].distance,
-            profile=np.sum([factor * compared[panel].profile for panel, factor in factors.items()], axis=0),
+            profile=np.sum([weight * compared[panel].profile for panel, weight in weights.items()], axis=0),
         )
-
-    def _factors(self, query: Query) -> dict[str, float]:
-        """What each panel's distance is multiplied by; checks the query's words on the way."""
-        if query.by not in (*PANELS, "both"):
-            raise UsageError(f"by {query.by!r}: search by normal, abnormal or both")
-        if not 0 <= query.weight <= 1:
-            raise UsageError(f"weight {query.weight}: the share of the normal panel lies in 0…1")
-        if query.by != "both":
-            return {query.by: 1.0}
-        if query.combine == "paper":
-            return dict.fromkeys(PANELS, 1.0)
-        shares = {"normal": query.weight, "abnormal": 1 - query.weight}
-        return {panel: share / self.spread(query, panel) for panel, share in shares.items()}
 
     def spread(self, query: Query, panel: str) -> float:
         """Standard deviation of the distance between random volumes; 1 where all distances are equal."""

@@ -9,8 +9,8 @@ Knows arrays; nothing about files, models or pixels. Start reading at `engine.py
 
 from diptych.search.array_file import load_arrays, save_arrays
 from diptych.search.engine import SearchEngine
-from diptych.search.query import Filter, Match, PanelMatch, Query
-from diptych.search.search_index import PANELS, SearchIndex
+from diptych.search.query import PANELS, Filter, Match, PanelMatch, Query
+from diptych.search.search_index import SearchIndex
 
 __all__ = [
     "PANELS",

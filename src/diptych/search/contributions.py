@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.search.query import Match, PanelMatch
+from diptych.search.query import PANELS, Match, PanelMatch
 from diptych.search.score import Score, Term
 from diptych.search.search_index import SearchIndex
 
@@ -35,7 +35,10 @@ def explain(
         distances, cells = compared[term.panel]
         total += term.factor * distances
         shares += term.factor * cells
-    normal, abnormal = (_panel_matches(compared.get(panel), index, len(slices)) for panel in ("normal", "abnormal"))
+    weights = {term.panel: term.factor for term in score.terms}
+    normal, abnormal = (
+        _panel_matches(compared.get(panel), index, len(slices), weights.get(panel, 0.0)) for panel in PANELS
+    )
     patients = index.patient_of_volume[volumes].tolist()
     grids = shares.reshape(-1, *index.grid)
     rows = zip(slices.tolist(), volumes.tolist(), patients, total.tolist(), grids, normal, abnormal, strict=True)
@@ -43,13 +46,13 @@ def explain(
 
 
 def _panel_matches(
-    compared: tuple[NDArray[np.float64], NDArray[np.float64]] | None, index: SearchIndex, count: int
+    compared: tuple[NDArray[np.float64], NDArray[np.float64]] | None, index: SearchIndex, count: int, weight: float
 ) -> list[PanelMatch | None]:
     if compared is None:
         return [None] * count
     distances, cells = compared
     grids = cells.reshape(-1, *index.grid)
-    return [PanelMatch(distance, grid) for distance, grid in zip(distances.tolist(), grids, strict=True)]
+    return [PanelMatch(distance, grid, weight) for distance, grid in zip(distances.tolist(), grids, strict=True)]
 
 
 def parts(term: Term, ids: NDArray[np.integer]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -17,10 +17,10 @@ from diptych.search.contributions import explain
 from diptych.search.lookup import LookUp
 from diptych.search.pool import Pool
 from diptych.search.prune import pruned_scan
-from diptych.search.query import Match, Query
+from diptych.search.query import PANELS, Match, Query, panel_weights
 from diptych.search.scan import Selection, plain_scan, rank
 from diptych.search.score import Keys, Norms, Score, SliceNorms, Term, distance_spread, expand
-from diptych.search.search_index import PANELS, SearchIndex
+from diptych.search.search_index import SearchIndex
 from diptych.search.tables import DistanceTable, Tables
 
 
@@ -64,17 +64,14 @@ class SearchEngine:
 
     def score(self, query: Query) -> Score:
         """What the query's distance is made of."""
-        panels = self.panels(query)
-        factors = {panel: self._factor(query, panel) if len(panels) > 1 else 1.0 for panel in panels}
-        return Score(tuple(self.term(query, panel, factors[panel]) for panel in panels))
+        weights = panel_weights(query, lambda panel: self.spread(query, panel))
+        return Score(tuple(self.term(query, panel, weight) for panel, weight in weights.items()))
 
-    def panels(self, query: Query) -> tuple[str, ...]:
-        """The panels that the query searches by."""
-        if query.by not in (*PANELS, "both"):
-            raise UsageError(f"by {query.by!r}: search by normal, abnormal or both")
-        if not 0 <= query.weight <= 1:
-            raise UsageError(f"weight {query.weight}: the share of the normal panel lies in 0…1")
-        return PANELS if query.by == "both" else (query.by,)
+    def distances(self, query: Query) -> NDArray[np.float64]:
+        """From the query to every slice, whatever its filter says, `[N]`."""
+        everything = np.array([0]), np.array([len(self.index)])
+        terms = [term.factor * term.distances(*everything, self.pool) for term in self.score(query).terms]
+        return np.asarray(np.sum(terms, axis=0))
 
     def term(self, query: Query, panel: str, factor: float = 1.0) -> Term:
         """One panel of the query, ready to be scanned."""
@@ -146,12 +143,6 @@ class SearchEngine:
                 "encode the query with the archive's model"
             )
         return grid.reshape(-1)
-
-    def _factor(self, query: Query, panel: str) -> float:
-        if query.combine == "paper":
-            return 1.0
-        share = query.weight if panel == "normal" else 1 - query.weight
-        return share / self.spread(query, panel)
 
     def spread(self, query: Query, panel: str) -> float:
         """How far apart the archive's slices are in the query's metric and region: what `both` divides by."""

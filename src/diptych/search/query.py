@@ -5,12 +5,16 @@ Knows the words of a search, not how it is done.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from diptych.errors import UsageError
+
+PANELS = ("normal", "abnormal")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,8 @@ class PanelMatch:
     """Distance in the query's metric, neither normalised nor weighted."""
     contributions: NDArray[np.float64]
     """Each cell's part of `distance`, `[h, w]`; they add up to it."""
+    weight: float
+    """What `distance` is multiplied by in the match's own; 0 where the search does not look at this panel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +78,29 @@ class Match:
     volume: int
     patient: int
     distance: float
-    """What matches are ordered by; smaller is nearer. Equal distances stand in the order of volume and slice."""
+    """What matches are ordered by; smaller is nearer: the panels' distances, each times its weight, added up. Equal
+    distances stand in the order of volume and slice."""
     contributions: NDArray[np.float64]
     """Each cell's part of `distance`, `[h, w]`; they add up to it."""
     normal: PanelMatch | None
     """The normal panels compared, where the query has one."""
     abnormal: PanelMatch | None
     """The abnormal panels compared, where the query has one."""
+
+
+def panels_of(by: str) -> tuple[str, ...]:
+    """The panels that a search looks at."""
+    if by not in (*PANELS, "both"):
+        raise UsageError(f"by {by!r}: search by normal, abnormal or both")
+    return PANELS if by == "both" else (by,)
+
+
+def panel_weights(query: Query, spread: Callable[[str], float]) -> dict[str, float]:
+    """What each panel's distance is multiplied by; `spread` tells how far apart random slices are in a panel."""
+    panels = panels_of(query.by)
+    if not 0 <= query.weight <= 1:
+        raise UsageError(f"weight {query.weight}: the share of the normal panel lies in 0…1")
+    if len(panels) == 1 or query.combine == "paper":
+        return dict.fromkeys(panels, 1.0)
+    shares = {"normal": query.weight, "abnormal": 1 - query.weight}
+    return {panel: share / spread(panel) for panel, share in shares.items()}

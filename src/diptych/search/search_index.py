@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from diptych.errors import InputError
 from diptych.search.chunks import Chunks, group_codes, mark_chunks
 from diptych.search.panel_codes import PanelCodes, pack
+from diptych.search.query import PANELS
 from diptych.search.tables import Tables
-
-PANELS = ("normal", "abnormal")
 
 LAYOUT = 2
 """Which arrays an index is made of, and what they mean; another layout is not taken back."""

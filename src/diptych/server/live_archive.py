@@ -1,4 +1,4 @@
-"""`Library`: the archive that is served, always in its newest version, and what must be made before it can be searched.
+"""`Library`: the archive that is served, always in its newest version.
 
 Knows retrieval and time. A change on disk is noticed within `CHECK_EVERY` seconds; whoever notices it reads the new
 version while the others still ask the old one.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import time
 from threading import Lock
 
-from diptych.metrics.fusion import METRIC as FUSION
-from diptych.metrics.learned_tables import METRIC as LEARNED
-from diptych.metrics.overlap import METRIC as OVERLAP
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.catalogue import Catalogue
@@ -27,7 +24,6 @@ class Library:
         self._archive = archive
         self._checked = time.monotonic()
         self._refreshing = Lock()
-        self._preparing = Lock()
         self._places: tuple[Catalogue | None, dict[str, int]] = (None, {})
 
     @property
@@ -65,34 +61,13 @@ class Library:
             self._places = archive.catalogue, places
         return places
 
-    @property
-    def metrics(self) -> list[str]:
-        """Every metric of the model."""
-        tables = [*self._archive.tables.normal]
-        return [*tables, OVERLAP, *([FUSION] if LEARNED in tables else [])]
-
-    @property
-    def default_metric(self) -> str:
-        return LEARNED if LEARNED in self._archive.tables.normal else "euclidean"
-
-    def overlap_ready(self, archive: Archive) -> bool:
-        """Whether the metric `overlap` answers at once."""
-        return "overlap" in vars(archive)
-
-    def prepare_overlap(self, progress: Progress = silent) -> None:
-        """Decode the labels of all slices; what was decoded before comes from the archive's cache."""
-        with self._preparing:
-            archive = self.current
-            if self.overlap_ready(archive):
-                return
-            vars(archive)["overlap"] = archive.decode_labels(progress)  # where the property keeps it
-
     def warm_up(self, progress: Progress = silent) -> None:
         """Ask once in each metric of codes, so that the first reader need not wait for compilers and tables."""
         archive = self.current
         catalogue = archive.catalogue
         subject = archive.stored(catalogue.volumes[0].volume_key, z_index=int(catalogue.z_index[0]))
-        metrics = list(archive.tables.normal)
+        searcher = archive.searcher
+        metrics = [metric for metric in searcher.offered("both") if not searcher.decodes(metric)]
         for done, metric in enumerate(metrics, start=1):
             archive.query(subject, Question(metric=metric, top=1))
             progress(done, len(metrics), metric)

@@ -13,7 +13,6 @@ import numpy as np
 
 from diptych.archive import VolumeInfo
 from diptych.drawing.sheet import ANATOMY_COLOURS, LESION_COLOURS, NOTICE
-from diptych.metrics.fusion import DECODED
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE
 from diptych.server.cases import Case, representative
@@ -40,12 +39,6 @@ def archive_resource(service: Service) -> ArchiveResource:
     """The archive in numbers, with everything a viewer needs to know before it asks."""
     library, archive = service.library, service.library.current
     catalogue, network = archive.catalogue, archive.network
-    job = None if library.overlap_ready(archive) else service.overlap_job_known(archive)
-    metrics = [
-        Metric(name=name, ready=name not in DECODED or library.overlap_ready(archive), job=None)
-        for name in library.metrics
-    ]
-    metrics[-1].job = None if job is None else job.id
     return ArchiveResource(
         name=archive.store.path.resolve().name,
         version=catalogue.version,
@@ -55,14 +48,24 @@ def archive_resource(service: Service) -> ArchiveResource:
         volumes=len(catalogue.volumes),
         slices=len(catalogue.index),
         channels=list(library.channels),
-        metrics=metrics,
-        default_metric=library.default_metric,
+        metrics=_metrics(service, archive),
+        default_metric=archive.searcher.default,
         lesion_classes=_classes(LESION_LABELS, LESION_COLOURS),
         anatomy_classes=[] if network.anatomy_head is None else _classes(ANATOMY_LABELS, ANATOMY_COLOURS),
         sources=sorted({info.source for info in catalogue.volumes if info.source}),
         tags=sorted({tag for info in catalogue.volumes for tag in info.tags}),
         problems=list(catalogue.problems),
     )
+
+
+def _metrics(service: Service, archive: Archive) -> list[Metric]:
+    searcher, job = archive.searcher, service.label_job_known(archive)
+    waiting = None if job is None else job.id
+    return [
+        Metric(name=name, ready=ready, job=None if ready else waiting)
+        for name in searcher.offered()
+        for ready in [searcher.ready(name)]
+    ]
 
 
 def _model(archive: Archive) -> ModelResource:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.archive import VolumeInfo
-from diptych.metrics.fusion import DECODED
+from diptych.metrics.searcher import DEFAULT
 from diptych.retrieval import (
     Answer,
     Archive,
@@ -25,8 +24,8 @@ from diptych.retrieval import (
     region_of_rectangle,
 )
 from diptych.retrieval.encoded_slice import stored_slice
-from diptych.retrieval.question import volume_query
 from diptych.retrieval.sketch import sketch_slice
+from diptych.search import PANELS
 from diptych.server.cases import Case
 from diptych.server.painted_labels import read_labels
 from diptych.server.problems import Problem
@@ -35,6 +34,7 @@ from diptych.server.requests import (
     AskedBy,
     ComposedSubject,
     Region,
+    SearchFilter,
     SearchRequest,
     Sketch,
     SketchedSubject,
@@ -44,7 +44,7 @@ from diptych.server.requests import (
 from diptych.server.resources import fits, volume_summary, volume_url
 from diptych.server.schemas import MatchResource, SearchResponse, Shift, VolumeMatchResource, VolumeSearchResponse
 from diptych.server.service import Service
-from diptych.volumes import CHANNELS, subject_of
+from diptych.volumes import CHANNELS, names_of
 
 SLICE = ArchivedSubject | UploadedSubject
 
@@ -81,7 +81,7 @@ class Asking:
         case.place(z)
         found = stored_slice(case.record, self.archive.encoder, z_index=z)
         if isinstance(asked, UploadedSubject):
-            own = frozenset({case.info.patient_key, subject_of(case.info.patient_key)})
+            own = names_of(case.info.patient_key)
             found = replace(found, volume_key=None, patients=own, warnings=case.warnings)
         if pixels and (seen := self.service.cases.pixels(case, z)) is not None:
             return replace(found, image=seen.image, lesion=seen.lesion, anatomy=seen.anatomy)
@@ -96,33 +96,28 @@ class Asking:
         return found if base is None else replace(found, patients=base.patients)
 
     def question(self, asked: AskedBy) -> Question:
-        """The request in retrieval's words, but for what `limit` says."""
+        """The request in retrieval's words."""
         question = Question(
             by=asked.by,
             weight=asked.weight,
             combine=asked.combine,
-            metric=asked.metric or self.service.library.default_metric,
+            metric=asked.metric or DEFAULT,
             region=self.region(asked.region),
             top=asked.top,
             group=asked.group,
             lesion_free=asked.filter.lesion_free,
+            where=asked.filter.where if asked.filter.where and asked.filter.where.strip() else None,
+            allowed=self.allowed(asked.filter),
+            include_own=asked.include_own,
         )
         if isinstance(asked, SearchRequest):
             question = replace(
                 question, inside_lesion=asked.inside_lesion, anywhere=asked.anywhere, rerank=asked.rerank
             )
-        self.check(question)
+        question = self.archive.settled(question)
+        if not self.archive.ready(question):
+            self.service.require_labels(self.archive)
         return question
-
-    def check(self, question: Question) -> None:
-        """Refuse metrics that there are not, or not yet."""
-        if question.metric not in self.service.library.metrics:
-            raise Problem(422, f"metric {question.metric!r}: there are {', '.join(self.service.library.metrics)}")
-        if question.metric in DECODED and question.anywhere is not None:
-            metric = question.metric
-            raise Problem(422, f"metric {metric}: compares labels in place; choose another metric to search anywhere")
-        if question.metric in DECODED or question.rerank is not None:
-            self.service.require_overlap(self.archive)
 
     def region(self, asked: Region | None) -> NDArray[np.bool_] | None:
         """Cells that are compared."""
@@ -140,28 +135,16 @@ class Asking:
             (min(pixels[0], H - 1), min(pixels[1], W - 1), pixels[2], pixels[3]), image_size=(H, W), grid=grid
         )
 
-    def limit(self, asked: AskedBy, own: frozenset[str]) -> tuple[frozenset[str], str | None]:
-        """Patients to leave out, and a condition that volumes must fulfil: the request's filter in retrieval's words.
-
-        A patient of whom no volume fits goes as a whole; of the others, volumes that do not fit go by name.
-        """
-        wanted = asked.filter
-        out = set(wanted.exclude_patients) | (set() if asked.include_own else own)
-        condition = [f"({wanted.where})"] if wanted.where and wanted.where.strip() else []
-        if wanted.text or wanted.source is not None or wanted.tags:
-            kept = [fits(info, text=wanted.text, source=wanted.source, tags=wanted.tags) for info in self.volumes]
-            patients = {info.patient_key for info, keep in zip(self.volumes, kept, strict=True) if keep}
-            out |= {info.patient_key for info in self.volumes} - patients
-            condition += [
-                f"volume_key != {_quoted(info.volume_key)}"
-                for info, keep in zip(self.volumes, kept, strict=True)
-                if not keep and info.patient_key in patients
-            ]
-        return frozenset(out), " and ".join(condition) or None
-
-    @property
-    def volumes(self) -> Sequence[VolumeInfo]:
-        return self.archive.catalogue.volumes
+    def allowed(self, wanted: SearchFilter) -> NDArray[np.bool_] | None:
+        """Volumes that the request's filter lets through, in the order of the catalogue; its `where` is retrieval's."""
+        if not (wanted.text or wanted.source is not None or wanted.tags or wanted.exclude_patients):
+            return None
+        out = set(wanted.exclude_patients)
+        kept = [
+            info.patient_key not in out and fits(info, text=wanted.text, source=wanted.source, tags=wanted.tags)
+            for info in self.archive.catalogue.volumes
+        ]
+        return np.array(kept, dtype=np.bool_)
 
     def ask(self, asked: SearchRequest, *, comparators: bool = False, pixels: bool = False) -> Answer:
         """The answer to a request."""
@@ -170,10 +153,7 @@ class Asking:
         subject = self.subject(asked.subject, pixels=pixels or mirrors)
         if asked.by != "abnormal" and _lacks_anatomy(asked.subject):
             raise Problem(422, f"by {asked.by}: a sketch alone has no anatomy; search by abnormal")
-        patients, where = self.limit(asked, subject.patients)
-        question, limited = replace(question, where=where), replace(subject, patients=patients)
-        found = (self.archive.comparators if comparators else self.archive.query)(limited, question)
-        return replace(found, subject=subject)
+        return (self.archive.comparators if comparators else self.archive.query)(subject, question)
 
 
 def answer_slices(asking: Asking, asked: SearchRequest, *, comparators: bool = False) -> SearchResponse:
@@ -195,13 +175,7 @@ def answer_volumes(asking: Asking, asked: VolumeSearchRequest) -> VolumeSearchRe
     """Search among whole volumes."""
     started = time.perf_counter()
     question, case = asking.question(asked), asking.case(asked.subject)
-    if question.metric in DECODED:
-        metric = question.metric
-        raise Problem(422, f"metric {metric}: compares single slices; choose another metric for whole volumes")
-    own = frozenset({case.info.patient_key, subject_of(case.info.patient_key)})
-    patients, where = asking.limit(asked, own)
-    query = volume_query(replace(question, where=where), patients, asking.archive.catalogue)
-    found = asking.archive.volume_search.search(case.record.normal_ids, case.record.abnormal_ids, query)
+    found = asking.archive.similar_volumes(case.record, question)
     places = asking.service.library.places(asking.archive)
     matches = []
     for rank, match in enumerate(found, start=1):
@@ -218,27 +192,15 @@ def answer_volumes(asking: Asking, asked: VolumeSearchRequest) -> VolumeSearchRe
 
 def describe_matches(answer: Answer) -> list[MatchResource]:
     """Matches with the parts of their distances; what agrees is measured on one scale for the whole answer."""
-    factors = panel_factors(answer.matches)
-    most = {panel: _most(answer.matches, panel) for panel in ("normal", "abnormal")}
-    return [_match(answer, place, factors, most) for place in range(len(answer.matches))]
+    most = {panel: _most(answer.matches, panel) for panel in PANELS}
+    return [_match(answer, place, most) for place in range(len(answer.matches))]
 
 
-def panel_factors(matches: Sequence[SliceMatch]) -> dict[str, float]:
-    """What each panel's distance was multiplied by: the only numbers with which the panels' parts give the whole."""
-    panels = [panel for panel in ("normal", "abnormal") if matches and getattr(matches[0], panel) is not None]
-    if not panels:
-        return {}
-    parts = [np.concatenate([getattr(match, panel).contributions.ravel() for match in matches]) for panel in panels]
-    whole = np.concatenate([match.contributions.ravel() for match in matches])
-    solved, *_ = np.linalg.lstsq(np.stack(parts, axis=1), whole, rcond=None)
-    return {panel: float(value) if value > 1e-9 else 0.0 for panel, value in zip(panels, solved, strict=True)}
-
-
-def _match(answer: Answer, place: int, factors: dict[str, float], most: dict[str, float]) -> MatchResource:
+def _match(answer: Answer, place: int, most: dict[str, float]) -> MatchResource:
     match, subject = answer.matches[place], answer.subject
     info = match.volume
-    panels = {name: panel for name in factors if (panel := getattr(match, name)) is not None}
-    parts = {name: factors[name] * panel.distance for name, panel in panels.items()}
+    panels = {name: panel for name in PANELS if (panel := getattr(match, name)) is not None}
+    parts = {name: panel.weight * panel.distance for name, panel in panels.items()}
     abnormal = subject.abnormal_ids if match.placed is None else match.placed.ids
     shown = any(file.role in CHANNELS for file in info.files)
     labelled = any(file.role == "lesion" for file in info.files)
@@ -283,7 +245,3 @@ def _most(matches: Sequence[SliceMatch], panel: str) -> float:
 
 def _lacks_anatomy(asked: object) -> bool:
     return isinstance(asked, SketchedSubject) and (asked.sketch.base is None or not asked.sketch.use_base_anatomy)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

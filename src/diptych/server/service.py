@@ -56,14 +56,14 @@ class Service:
         self.sign_in = SignIn(settings, Users.of_archive(archive.store.path))
         self.receiving = asyncio.Semaphore(RECEIVING)
         self._search_threads = CapacityLimiter(cores())
-        self._overlap: tuple[Archive | None, Job | None] = (None, None)
+        self._labels: tuple[Archive | None, Job | None] = (None, None)
         self._lock = Lock()
 
     def start(self) -> None:
         """Begin what can be done before anybody asks."""
         self.jobs.submit("prepare", "warm up", self.library.warm_up)
         if len(self.library.current.catalogue.index) <= self.settings.overlap_slices:
-            self.overlap_job(self.library.current)
+            self.label_job(self.library.current)
 
     def close(self) -> None:
         """Stop jobs, and leave nothing of any patient behind."""
@@ -91,29 +91,29 @@ class Service:
             self.cases.forget(tag)
             self.pictures.forget(lambda key: key[0] == tag)
 
-    def overlap_job(self, archive: Archive) -> Job | None:
-        """The job that prepares the metric `overlap`, begun now if it was not; None when nothing is left to do."""
-        if self.library.overlap_ready(archive):
+    def label_job(self, archive: Archive) -> Job | None:
+        """The job that decodes the archive's labels, begun now if it was not; None when nothing is left to do."""
+        if archive.searcher.ready("overlap"):
             return None
         with self._lock:
-            known, job = self._overlap
+            known, job = self._labels
             if known is not archive or job is None or job.state == "failed":
-                job = self.jobs.submit("prepare", "prepare overlap", self.library.prepare_overlap)
-                self._overlap = archive, job
+                job = self.jobs.submit("prepare", "decode labels", archive.decode_labels)
+                self._labels = archive, job
         return job
 
-    def overlap_job_known(self, archive: Archive) -> Job | None:
-        """The same job, if it was begun."""
-        known, job = self._overlap
-        return job if known is archive else None
+    def label_job_known(self, archive: Archive) -> Job | None:
+        """The same job, if it was begun and is not done."""
+        known, job = self._labels
+        return job if known is archive and not archive.searcher.ready("overlap") else None
 
-    def require_overlap(self, archive: Archive) -> None:
-        """Refuse a question that needs `overlap` while that is being prepared."""
-        job = self.overlap_job(archive)
+    def require_labels(self, archive: Archive) -> None:
+        """Refuse a question that compares labels while these are being decoded."""
+        job = self.label_job(archive)
         if job is not None:
             raise Problem(
                 409,
-                "metric overlap: the archive's labels are still being decoded; use another metric meanwhile",
+                "overlap and fusion: the archive's labels are still being decoded; use another metric meanwhile",
                 code="not_ready",
                 detail={"job": job.id},
             )

@@ -15,7 +15,7 @@ import numpy as np
 
 from diptych.errors import StoreError, UsageError
 from diptych.slices.store_record import PatientRecord
-from diptych.volumes import subject_of
+from diptych.volumes.people import group_people, subject_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def seeded_split(patients: Mapping[str, PatientRecord], *, train: float, seed: i
     """
     if not 0 < train < 1:
         raise UsageError(f"training fraction {train}: must lie between 0 and 1, such as 0.8")
-    people = _people(patients)
+    people = group_people(sorted(patients), *_identities(patients).values())
     order = np.random.default_rng(seed).permutation(len(people))
     sides: tuple[list[str], list[str]] = ([], [])
     for number in order:
@@ -97,17 +97,3 @@ def _identities(patients: Mapping[str, PatientRecord]) -> dict[str, dict[str, st
         "are time points of one subject": {key: subject_of(key) for key in patients},
         "have the same voxels": {key: record.voxel_hash for key, record in patients.items()},
     }
-
-
-def _people(patients: Mapping[str, PatientRecord]) -> list[list[str]]:
-    """Group keys that any identity ties together, directly or through a third key; in order of their first key."""
-    group_of = {key: [key] for key in sorted(patients)}
-    for identity in _identities(patients).values():
-        first: dict[str, str] = {}
-        for key in sorted(patients):
-            other = first.setdefault(identity[key], key)
-            if group_of[other] is not group_of[key]:
-                group_of[other].extend(group_of[key])
-                for member in group_of[key]:
-                    group_of[member] = group_of[other]
-    return list({id(group): group for group in group_of.values()}.values())

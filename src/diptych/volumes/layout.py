@@ -41,7 +41,6 @@ _FILE_NAME = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SAFE_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+)-\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -146,16 +145,6 @@ def split_name(path: Path) -> tuple[str, str] | None:
     if match is None:
         return None
     return match["key"] or path.absolute().parent.name, match["name"].lower()
-
-
-def subject_of(patient_key: str) -> str:
-    """The person behind a patient key: BraTS 2023 and later number time points of one person at the end.
-
-    >>> subject_of("BraTS-GLI-00020-001"), subject_of("BraTS20_Training_001")
-    ('BraTS-GLI-00020', 'BraTS20_Training_001')
-    """
-    match = _TIME_POINT.fullmatch(patient_key)
-    return match[1] if match else patient_key
 
 
 def one_line(path: Path | str) -> str:

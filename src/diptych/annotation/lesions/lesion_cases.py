@@ -23,7 +23,8 @@ from diptych.errors import DiptychError, LabelError, UsageError, VolumeError
 from diptych.files import replacing
 from diptych.progress import Progress, silent
 from diptych.slices.splits import read_keys
-from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient, subject_of, voxel_hash
+from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient, voxel_hash
+from diptych.volumes.people import group_people
 from diptych.volumes.rawhead import raw_head_warning
 
 Prepared = tuple[dict[str, "Case"], dict[str, str]]
@@ -130,7 +131,7 @@ def deal_folds(voxel_hashes: Mapping[str, str], folds: int, *, seed: int) -> lis
     """
     if folds < 2:
         raise UsageError(f"--folds {folds}: cross-validation needs at least 2")
-    people = _people(voxel_hashes)
+    people = group_people(sorted(voxel_hashes), voxel_hashes)
     if len(people) < folds:
         raise UsageError(
             f"{len(people)} labelled patients that can be used, but {folds} folds: each fold holds out at least one; "
@@ -142,14 +143,3 @@ def deal_folds(voxel_hashes: Mapping[str, str], folds: int, *, seed: int) -> lis
     for number in order:
         min(dealt, key=len).extend(people[number])
     return [tuple(sorted(keys)) for keys in dealt]
-
-
-def _people(voxel_hashes: Mapping[str, str]) -> list[list[str]]:
-    """Keys that belong to one person, directly or through a third key."""
-    groups: list[tuple[set[str], list[str]]] = []
-    for key, voxels in sorted(voxel_hashes.items()):
-        marks = {f"subject {subject_of(key)}", f"voxels {voxels}"}
-        same = [group for group in groups if group[0] & marks]
-        merged = (marks.union(*(group[0] for group in same)), [key for group in same for key in group[1]] + [key])
-        groups = [group for group in groups if group not in same] + [merged]
-    return [keys for _, keys in groups]

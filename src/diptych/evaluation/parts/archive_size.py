@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 from numpy.typing import NDArray
 
-from diptych.evaluation.all_distances import Distances
 from diptych.evaluation.contender import own_metrics
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Cell, Figure, Part, Section, Table, left_out
@@ -33,7 +32,7 @@ def run(context: Context, progress: Progress) -> Section:
     curves: dict[str, dict[str, list[float]]] = {}
     for done, by in enumerate(trial.bys, start=1):
         truth = trial.truths()[by]
-        distances = {metric: Distances(trial, metric, by).from_queries() for metric in metrics}
+        distances = {metric: trial.distances(metric, by) for metric in metrics}
         distances["oracle"] = -truth.dice.astype(np.float64)
         curves[by] = {name: _curve(rows, truth, draws) for name, rows in distances.items()}
         progress(done, len(trial.bys), by)

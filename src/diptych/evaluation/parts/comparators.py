@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive.encoding import NetworkEncoder
-from diptych.evaluation.all_distances import Distances
 from diptych.evaluation.bootstrap import Draws
 from diptych.evaluation.contender import own_metrics
 from diptych.evaluation.context import Context
@@ -29,7 +28,7 @@ def run(context: Context, progress: Progress) -> Section:
     draws = Draws.of(trial.person[trial.slices.volume[trial.queries]], seed=context.seed)
     rows: list[list[Cell]] = []
     for metric in own_metrics(trial):
-        distances = np.where(free, Distances(trial, metric, "normal").from_queries(), np.inf)
+        distances = np.where(free, trial.distances(metric, "normal"), np.inf)
         rows.append([metric, *_figures(context, truth, heights, _first(distances, truth), draws)])
     rng = np.random.default_rng(context.seed)
     chance = np.where(free, rng.random(truth.dice.shape), np.inf)

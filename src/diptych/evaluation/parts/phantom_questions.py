@@ -18,7 +18,6 @@ from diptych.evaluation.bootstrap import plain, summarise
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section, Table, left_out
-from diptych.metrics.histogram import HistogramSearch
 from diptych.progress import Progress
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.question import touched_cells
@@ -96,9 +95,7 @@ class _Asker:
 
     @cached_property
     def metric(self) -> str:
-        return (
-            "learned" if all("learned" in self.trial.tables.panel(p) for p in ("normal", "abnormal")) else "euclidean"
-        )
+        return self.trial.searcher.default
 
     @cached_property
     def sketcher(self) -> Sketcher | None:
@@ -117,10 +114,6 @@ class _Asker:
     @cached_property
     def centred_lesion(self) -> NDArray[np.integer]:
         return centred(self.lesion)
-
-    @cached_property
-    def histograms(self) -> HistogramSearch:
-        return HistogramSearch(self.trial.engine)
 
     @cached_property
     def quiet(self) -> NDArray[np.int64]:
@@ -146,7 +139,7 @@ class _Asker:
         aligned = self._aligned_dice(place)
         anywhere = [match for match, _ in self._search_anywhere(place, own, cells)]
         yield "anywhere", self._judge(anywhere, own, aligned), self._judged(own, aligned)
-        histogram = self.histograms.search(own)
+        histogram = self.trial.searcher.search_histograms(own)
         yield "anywhere, as a histogram", self._judge(histogram, own, aligned), self._judged(own, aligned)
 
     def _composed(self, place: int) -> tuple[Judgement, Judgement]:
@@ -166,7 +159,7 @@ class _Asker:
             *place_lesion(self._ids("abnormal", place), cells, self.quiet),
             *place_lesion(mirrored, cells[:, ::-1], self.quiet, mirrored=True),
         ]
-        return search_placements(self.trial.engine, query, lesions)
+        return search_placements(self.trial.searcher, query, lesions)
 
     def _image(self, place: int) -> torch.Tensor:
         """The slice's pixels, `[1, C, H, W]`."""
@@ -205,7 +198,7 @@ class _Asker:
         return self._judged(special, dice), self._judged(plainly, dice)
 
     def _judged(self, query: Query, dice: NDArray[np.float64]) -> Judgement:
-        return self._judge(self.trial.engine.search(query), query, dice)
+        return self._judge(self.trial.searcher.search(query), query, dice)
 
     def _judge(self, matches: list[Match], query: Query, dice: NDArray[np.float64]) -> Judgement:
         allowed = ~np.isin(self.trial.person, list(query.where.exclude_patients))

@@ -134,7 +134,7 @@ def _retrieval(trial: Trial, normal: NDArray[np.int64], abnormal: NDArray[np.int
                 top=trial.longest,
                 where=Filter(exclude_patients=(own,), volumes=trial.references),
             )
-            rows.append([match.slice for match in trial.engine.search(query)])
+            rows.append([match.slice for match in trial.searcher.search(query)])
         scored = score(np.array(rows), trial.truths()[by], tops=(trial.longest,))
         means[f"find_{by}"] = scored.mean()[trial.longest]
     return means
