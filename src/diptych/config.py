@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from diptych.description import Description, described_by_counts
 from diptych.errors import ModelError, UsageError
 
 
@@ -51,6 +52,8 @@ class ModelConfig:
     """Decay of the moving averages that train the codebooks."""
     ema_epsilon: float = 1e-5
     """Laplace smoothing of the code counts."""
+    description: Description | None = None
+    """Channels and classes by name; None for models of before there were descriptions (see `about`)."""
 
     def __post_init__(self) -> None:
         (rows, columns), (grid_rows, grid_columns) = self.image_size, self.latent_size
@@ -73,6 +76,33 @@ class ModelConfig:
         sizes = (*self.widths, self.code_width, self.codebook_size, self.channels, self.lesion_classes - 1)
         if min(sizes) < 1:
             raise UsageError(f"{sizes}: widths, codebook, channels and lesion classes must all be positive")
+        if self.description is not None and not self.description.of_shape(**self._counts):
+            raise UsageError(
+                f"description ({self.description.sentence()}): does not have {self.channels} channels, "
+                f"{self.lesion_classes} lesion and {self.anatomy_classes} anatomy classes, background included"
+            )
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("channels", "lesion_classes", "anatomy_classes")}
+
+    @property
+    def about(self) -> Description:
+        """The description, with this network's own geometry; the glioma's for a model that brings none."""
+        named = self.description or described_by_counts(**self._counts)
+        anatomy = named.anatomy if self.anatomy_classes else ()
+        return replace(named, size=self.image_size, field=self.field_mm, anatomy=anatomy)
+
+    def describing(self, description: Description) -> ModelConfig:
+        """The same network for other channels and classes; one without an anatomy head stays without."""
+        anatomy = len(description.anatomy) + 1 if description.anatomy and self.anatomy_classes else 0
+        return replace(
+            self,
+            channels=len(description.channels),
+            lesion_classes=len(description.lesion) + 1,
+            anatomy_classes=anatomy,
+            description=description,
+        )
 
     @property
     def halvings(self) -> int:
@@ -82,7 +112,7 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
         values = asdict(self)
-        return {name: value for name, value in values.items() if _LATER.get(name) != value}
+        return {name: value for name, value in values.items() if name not in _LATER or _LATER[name] != value}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
@@ -92,10 +122,12 @@ class ModelConfig:
         if wrong := sorted(names ^ values.keys()):
             raise ModelError(f"model config: unknown or missing fields {', '.join(wrong)}; export the model again")
         plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        if plain["description"] is not None:
+            plain["description"] = Description.from_json(plain["description"])
         return cls(**plain)
 
 
-_LATER = {"decoder_entry": "conv"}
+_LATER = {"decoder_entry": "conv", "description": None}
 """Fields that models of the first release lack, with what they were; left out of a description that has just that, so
 that a model keeps its fingerprint."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive.records import CodeIdArray, ModelIdentity
+from diptych.description import GLIOMA
 from diptych.slices import SliceGeometry
 from diptych.volumes import write_nifti
 
@@ -39,7 +40,7 @@ class FakeEncoder:
 
     identity = ModelIdentity("f" * 64, (2, 4), 300, 300)
     geometry = SliceGeometry(size=(16, 32), field=(120.0, 100.0))
-    channels = 4
+    description = GLIOMA
 
     def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
         B, C, _, _ = images.shape

@@ -224,7 +224,7 @@ def test_a_network_predicts_areas_from_codes_alone(source: Path) -> None:
     encoder = NetworkEncoder(FeatureDecomposingNetwork(config))
     pixels = encoder.lesion_pixels(np.zeros((3, 4, 8), dtype=np.uint8))
     assert pixels.shape == (3,)
-    assert len(CHANNEL_FILES) == encoder.channels
+    assert len(CHANNEL_FILES) == len(encoder.description.channels)
 
 
 @pytest.mark.data

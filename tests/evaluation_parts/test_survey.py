@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diptych.evaluation.survey import LESION_CLASSES, survey
+from diptych.description import GLIOMA
+from diptych.evaluation.survey import survey
 from tests.evaluation_parts.making import C, H, W, Z, decomposed
 
 
@@ -59,4 +60,4 @@ def test_codes_are_counted_by_panel() -> None:
 
 
 def test_classes_are_those_of_the_paper() -> None:
-    assert list(LESION_CLASSES) == ["ET", "ED", "NET", "whole"]
+    assert list(GLIOMA.regions) == ["ET", "ED", "NET", "whole"]

@@ -13,7 +13,7 @@ from diptych.errors import DiptychError, StoreError, UsageError
 from diptych.slices import SliceStore
 from diptych.training import Length, RunConfig, TrainingOptions
 from diptych.training.training_data import resolve
-from diptych.training.training_options import override, require_same_task
+from diptych.training.training_options import override
 from tests.training.tiny import SETTINGS, make_empty_store, tiny_store
 
 
@@ -145,10 +145,3 @@ def test_resume_of_another_version_is_refused(begun: TrainingOptions) -> None:
 def test_resume_with_other_data_is_refused(begun: TrainingOptions, tmp_path: Path) -> None:
     other = tiny_store(tmp_path / "other", first_seed=100)
     assert "not those the run began with" in refused(begun, stores=(other.path,))
-
-
-def test_a_start_for_other_labels_is_refused_and_one_of_another_shape_is_not() -> None:
-    wanted = get_preset("cpu-8x8").model
-    require_same_task(replace(wanted, codebook_size=99), wanted, Path("model"))
-    with pytest.raises(UsageError, match="its lesion_classes is 3, the preset's 4"):
-        require_same_task(replace(wanted, lesion_classes=3), wanted, Path("model"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from diptych.training.pictures import HEADER, LABEL, LESION_COLOURS, MARGIN, PANEL_HEIGHT, Example, draw_examples
+from diptych.description import GLIOMA
+from diptych.training.pictures import HEADER, LABEL, MARGIN, PANEL_HEIGHT, Example, draw_examples
 
 
 def make_example(*, twin: bool = False) -> Example:
@@ -17,7 +18,7 @@ def make_example(*, twin: bool = False) -> Example:
 
 def draw(*examples: Example) -> np.ndarray:
     return draw_examples(
-        examples, shown={"t1gd": 1, "flair": 3}, legend={2: "ED"}, pixel_spacing=(2.0, 1.5), title="step 3"
+        examples, shown={"t1gd": 1, "flair": 3}, classes=GLIOMA.lesion, pixel_spacing=(2.0, 1.5), title="step 3"
     )
 
 
@@ -36,7 +37,7 @@ def test_lesion_is_drawn_in_its_colour_and_only_there() -> None:
     panel_width = round(PANEL_HEIGHT * (32 * 1.5) / (48 * 2.0))
     row = HEADER + PANEL_HEIGHT // 2
     truth, predicted = (LABEL + column * (panel_width + MARGIN) + panel_width // 2 for column in (3, 4))
-    blueness = picture[row, :, 2] - picture[row, :, 0]
-    assert LESION_COLOURS[2][2] > LESION_COLOURS[2][0]
-    assert blueness[truth] > 40
-    assert blueness[predicted] == 0
+    yellowness = picture[row, :, 0] - picture[row, :, 2]
+    assert GLIOMA.lesion_colours[2] == (240, 228, 66)
+    assert yellowness[truth] > 40
+    assert yellowness[predicted] == 0

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from diptych.errors import InputError, StoreError, TrainingError, UsageError
+from diptych.errors import InputError, StoreError, TrainingError
 from diptych.files import only_writer
 from diptych.model import FeatureDecomposingNetwork, load_model, save_model
 from diptych.slices import SliceStore
@@ -231,11 +231,18 @@ def test_a_run_takes_the_layers_in_common_from_a_model_of_another_shape(
     assert after.normal_quantizer.codebook.shape == (9, 12)
 
 
-def test_a_model_of_other_channels_is_no_start(store: SliceStore, straight: Path, tmp_path: Path) -> None:
-    other = FeatureDecomposingNetwork(replace(load_model(straight / "model").config, channels=3))
+def test_a_model_of_other_channels_gives_the_layers_in_common(
+    store: SliceStore, straight: Path, tmp_path: Path
+) -> None:
+    other = FeatureDecomposingNetwork(replace(load_model(straight / "model").config, description=None, channels=3))
     save_model(other, tmp_path / "other")
-    with pytest.raises(UsageError, match="its channels is 3, the preset's 4"):
-        train(replace(request_for(store, tmp_path / "run", steps=1), start_from=tmp_path / "other"))
+    settings = (*SETTINGS, "learning_rate=0", "weight_decay=0", "average_decay=0")
+    request = replace(request_for(store, tmp_path / "run", steps=1), start_from=tmp_path / "other", overrides=settings)
+    train(request)
+    after = load_model(tmp_path / "run/model")
+    assert after.description.channels == ("t1", "t1gd", "t2", "flair")
+    assert not after.encoder.trunk[0].weight.equal(other.encoder.trunk[0].weight)
+    assert after.segmentation_decoder.out.weight.equal(other.segmentation_decoder.out.weight)
 
 
 def test_a_run_of_constant_steps_can_be_given_a_later_end(store: SliceStore, tmp_path: Path) -> None:

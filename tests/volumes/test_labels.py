@@ -87,7 +87,7 @@ def test_paediatric_codes_are_refused_unless_given(tmp_path: Path) -> None:
 
 
 def test_given_codes_must_lead_to_known_labels(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="maps 1 to 9"):
+    with pytest.raises(LabelError, match="code 1 stands for class 9"):
         read(tmp_path, SINCE_2023, [1], codes={1: 9})
 
 

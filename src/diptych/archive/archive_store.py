@@ -23,6 +23,7 @@ import numpy as np
 from diptych.archive.records import ArchiveCodes, ModelIdentity, VolumeInfo, VolumeRecord, blob_types
 from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, row_id
 from diptych.archive.schema import DATABASE, Header, acknowledged_generation, connect_reader, explain, load_header
+from diptych.description import Description
 from diptych.errors import ArchiveError
 
 
@@ -73,6 +74,11 @@ class ArchiveStore:
         if model is not None:
             header.model.require(model, path)
         return cls(path, header)
+
+    @property
+    def description(self) -> Description:
+        """Channels and classes by name, as the model that made the codes knows them."""
+        return self.model.about
 
     @property
     def cache_folder(self) -> Path:

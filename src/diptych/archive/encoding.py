@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive.records import CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
+from diptych.description import Description
 from diptych.errors import VolumeError
 from diptych.slices import SliceGeometry, SliceStack, slice_volume
-from diptych.volumes import CHANNELS, Volume
+from diptych.volumes import Volume
 
 if TYPE_CHECKING:
     from diptych.model import FeatureDecomposingNetwork
@@ -33,8 +34,8 @@ class Encoder(Protocol):
     def geometry(self) -> SliceGeometry: ...
 
     @property
-    def channels(self) -> int:
-        """How many channels an image must have."""
+    def description(self) -> Description:
+        """Channels, in the order in which they are taken, and classes."""
 
     def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
         """Normal and abnormal ids `[B, h, w]` of images `[B, C, H, W]`; the same whatever B is."""
@@ -50,10 +51,14 @@ class NetworkEncoder:
         config = network.config
         self.network = network.eval()
         self.identity = ModelIdentity(
-            network.fingerprint, config.latent_size, config.codebook_size, config.codebook_size
+            network.fingerprint,
+            config.latent_size,
+            config.codebook_size,
+            config.codebook_size,
+            description=network.description,
         )
         self.geometry = SliceGeometry(size=config.image_size, field=config.field_mm)
-        self.channels = config.channels
+        self.description = network.description
 
     def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
         import torch
@@ -111,23 +116,12 @@ def encode_volume(
 
 
 def cut_slices(volume: Volume, encoder: Encoder) -> SliceStack:
-    """The slices of a volume as the encoder takes them, blank ones left out."""
-    stack = slice_volume(volume, encoder.geometry, channels=_channels(volume, encoder)).without_blank()
+    """The slices of a volume as the encoder takes them: the channels that it knows by name, blank slices left out."""
+    known = volume.only(encoder.description.channels)
+    stack = slice_volume(known, encoder.geometry, channels=encoder.description.channels).without_blank()
     if len(stack.images) == 0:
         raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
     return stack
-
-
-def _channels(volume: Volume, encoder: Encoder) -> tuple[str, ...]:
-    """A model of four channels takes all four; a smaller one takes what the volume has, if it is that many."""
-    if encoder.channels == len(CHANNELS):
-        return CHANNELS
-    if len(volume.channels) != encoder.channels:
-        raise VolumeError(
-            f"{volume.patient_key}: has channels {', '.join(volume.channels)}, the model takes {encoder.channels}; "
-            "give the channels it was trained on, and no others"
-        )
-    return volume.channels
 
 
 def _area(stack: SliceStack, pixels: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,7 +44,8 @@ class ExportHeader:
     volumes: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": EXPORT_FORMAT, "version": EXPORT_VERSION, "note": NOTE, **asdict(self)}
+        about = {"model": self.model.to_json(), "volumes": self.volumes}
+        return {"format": EXPORT_FORMAT, "version": EXPORT_VERSION, "note": NOTE, **about}
 
     @classmethod
     def from_json(cls, values: Any, path: Path) -> ExportHeader:
@@ -56,9 +57,8 @@ class ExportHeader:
                 "import it with the Diptych that wrote it"
             )
         try:
-            model = ModelIdentity(**{**values["model"], "grid": tuple(values["model"]["grid"])})
-            return cls(model, int(values["volumes"]))
-        except (KeyError, TypeError, ValueError):
+            return cls(ModelIdentity.from_json(values["model"]), int(values["volumes"]))
+        except (KeyError, TypeError, ValueError, IndexError, UsageError):
             raise InputError(f"{path}: its first line is damaged; export again") from None
 
 

@@ -110,10 +110,11 @@ class _Indexer:
 
     def index(self, files: PatientFiles, report: IndexReport) -> AddOutcome:
         key = files.patient_key
+        files = files.only(self.encoder.description.channels)
         info = self.describe(files)
         if self._is_stored(info):
             return "unchanged"
-        volume = read_patient(replace(files, twin={}))
+        volume = read_patient(replace(files, twin={}), description=self.encoder.description)
         if volume.warnings:
             report.warnings[key] = volume.warnings
         record = encode_volume(

@@ -9,7 +9,7 @@ Knows nothing about SQLite or files. Every record has a checksum over all its co
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Any, Literal, get_args
@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import ArchiveError, ArchiveMismatchError
 
 LesionSource = Literal["labels", "predicted", "unknown"]
@@ -43,6 +44,30 @@ class ModelIdentity:
     """Size K of the normal codebook."""
     abnormal_codes: int
     """Size K of the abnormal codebook."""
+    description: Description | None = field(default=None, compare=False)
+    """Channels and classes by name; None in archives of before there were descriptions."""
+
+    @property
+    def about(self) -> Description:
+        """The description, or the glioma's where none is kept."""
+        return self.description or GLIOMA
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; without a description where there is none."""
+        values = asdict(self)
+        return values if self.description else {name: values[name] for name in values if name != "description"}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ModelIdentity:
+        """Read what `to_json` gave; a KeyError, TypeError, ValueError or UsageError where it is not that."""
+        about = values.get("description")
+        return cls(
+            fingerprint=str(values["fingerprint"]),
+            grid=(int(values["grid"][0]), int(values["grid"][1])),
+            normal_codes=int(values["normal_codes"]),
+            abnormal_codes=int(values["abnormal_codes"]),
+            description=None if about is None else Description.from_json(about),
+        )
 
     @property
     def cells(self) -> int:

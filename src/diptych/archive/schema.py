@@ -59,7 +59,8 @@ class Header:
     @property
     def version(self) -> str:
         """Names the content, not its history."""
-        text = json.dumps([self.format, asdict(self.model), self.volumes, f"{self.content:x}"])
+        model = replace(self.model, description=None).to_json()  # the fingerprint covers the description
+        text = json.dumps([self.format, model, self.volumes, f"{self.content:x}"])
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def changed(self, *, volumes: int, slices: int, content: int) -> Header:
@@ -91,7 +92,7 @@ def create_tables(database: sqlite3.Connection, model: ModelIdentity) -> None:
 
 
 def store_header(database: sqlite3.Connection, header: Header) -> None:
-    values = {**asdict(header), "content": f"{header.content:x}"}
+    values = {**asdict(header), "model": header.model.to_json(), "content": f"{header.content:x}"}
     content = json.dumps(values, sort_keys=True)
     database.execute("INSERT OR REPLACE INTO header VALUES (1, ?, ?)", (content, _text_checksum(content)))
 
@@ -118,14 +119,8 @@ def load_header(database: sqlite3.Connection, path: Path) -> Header:
 
 
 def _parse_header(values: dict[str, Any]) -> Header:
-    model = values.pop("model")
-    return Header(
-        **{
-            **values,
-            "model": ModelIdentity(**{**model, "grid": tuple(model["grid"])}),
-            "content": int(values["content"], 16),
-        }
-    )
+    model = ModelIdentity.from_json(values.pop("model"))
+    return Header(**{**values, "model": model, "content": int(values["content"], 16)})
 
 
 def migrate(database: sqlite3.Connection, path: Path) -> None:

@@ -35,8 +35,25 @@ def prepare(
     ] = "200x160",
     channel: Annotated[
         list[str] | None,
-        typer.Option(help="Take only this channel (t1, t1gd, t2, flair); repeat for more.", show_default="all four"),
+        typer.Option(
+            help="Take only this channel (t1, t1gd, t2, flair); repeat for more.", show_default="all that patients have"
+        ),
     ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Lesion classes 1, 2, … by name: 'lesion', or 'core,PEN=penumbra'.", show_default="NET, ED, ET"
+        ),
+    ] = None,
+    lesion_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VALUE=CLASS",
+            help="What a value in lesion files stands for, such as 255=1; 0 drops it; repeat for more.",
+            show_default=False,
+        ),
+    ] = None,
+    disease: Annotated[str | None, typer.Option(help="A word for what the patients have.", show_default=False)] = None,
     blank: Annotated[
         bool, typer.Option("--blank", help="Keep slices that show no brain as well, as the paper does.")
     ] = False,
@@ -51,6 +68,7 @@ def prepare(
     from dataclasses import asdict
 
     from diptych.cli.console import print_json, progress_bar
+    from diptych.cli.description_options import described
     from diptych.slices import SliceGeometry, SliceStore
     from diptych.slices.preparation import prepare as prepare_store
 
@@ -61,6 +79,7 @@ def prepare(
             out,
             geometry=geometry,
             channels=_channels(channel),
+            description=described(disease=disease, classes=classes, codes=lesion_code),
             blank=blank,
             workers=workers or _cores(),
             progress=progress,
@@ -106,13 +125,13 @@ def _field(text: str) -> tuple[float, float] | None:
     return height, width
 
 
-def _channels(names: list[str] | None) -> tuple[str, ...]:
+def _channels(names: list[str] | None) -> tuple[str, ...] | None:
     from diptych.volumes import CHANNELS
 
     unknown = [name for name in names or () if name not in CHANNELS]
     if unknown:
         raise UsageError(f"--channel {unknown[0]}: channels are {', '.join(CHANNELS)}")
-    return tuple(name for name in CHANNELS if not names or name in names)
+    return tuple(name for name in CHANNELS if name in names) if names else None
 
 
 def _cores() -> int:

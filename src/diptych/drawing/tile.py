@@ -5,11 +5,14 @@ Knows arrays and Pillow; nothing about archives or models.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from diptych.drawing.sheet import LESION_COLOURS, Pixels, tint
+from diptych.description import GLIOMA, Colour
+from diptych.drawing.sheet import Pixels, tint
 from diptych.slices import FILL
 
 Window = tuple[float, float]
@@ -28,11 +31,16 @@ def window_of(image: NDArray[np.floating]) -> Window:
     return low - 0.25 * (high - low), max(high, low + 1e-3)
 
 
-def tile(image: NDArray[np.floating], window: Window, lesion: NDArray[np.uint8] | None = None) -> Pixels:
+def tile(
+    image: NDArray[np.floating],
+    window: Window,
+    lesion: NDArray[np.uint8] | None = None,
+    colours: Mapping[int, Colour] = GLIOMA.lesion_colours,
+) -> Pixels:
     """One channel `[H, W]` as RGB `[H, W, 3]`, with lesion labels `[H, W]` tinted."""
     low, high = window
     grey = np.clip((image.astype(np.float32) - low) / (high - low), 0.0, 1.0)
-    return tint(grey, np.zeros(grey.shape, dtype=np.uint8) if lesion is None else lesion, LESION_COLOURS)
+    return tint(grey, np.zeros(grey.shape, dtype=np.uint8) if lesion is None else lesion, colours)
 
 
 def tile_size(shape: tuple[int, ...], pixel_spacing: tuple[float, float], *, height: int) -> tuple[int, int]:

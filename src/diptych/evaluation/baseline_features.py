@@ -89,6 +89,11 @@ STEPS, BATCH, RATE = 100, 8, 1e-3
 READ_BATCH = 16
 
 
+def _painting(config: ModelConfig) -> ModelConfig:
+    """A decoder's shape with the image's channels where classes would be; there may be one only, as in T1 alone."""
+    return replace(config, description=None, lesion_classes=max(2, config.channels))
+
+
 class Autoencoder(nn.Module):
     """`[B, C, H, W]` to the same, through one continuous grid `[B, D, h, w]`."""
 
@@ -96,12 +101,12 @@ class Autoencoder(nn.Module):
         super().__init__()
         encoder = Encoder(config)
         self.encoder = nn.Sequential(encoder.trunk, encoder.normal)
-        self.decoder = SegmentationDecoder(replace(config, lesion_classes=config.channels))
+        self.decoder = SegmentationDecoder(_painting(config))
         self.apply(he_init_)
 
     def forward(self, images: Tensor) -> Tensor:
         painted: Tensor = self.decoder(self.encoder(images))
-        return painted
+        return painted[:, : images.shape[1]]
 
     @torch.no_grad()
     def read(self, images: NDArray[np.float16]) -> NDArray[np.float32]:

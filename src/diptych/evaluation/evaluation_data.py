@@ -26,23 +26,28 @@ from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.progress import Progress, silent
 from diptych.search import load_arrays, save_arrays
 from diptych.slices import PatientRecord, SliceStore, slice_volume
-from diptych.volumes import CHANNELS, PatientFiles, read_patient, voxel_hash
+from diptych.volumes import PatientFiles, read_patient, voxel_hash
 
 
 def store_of_archive(archive: Path, model: Path, out: Path, *, progress: Progress = silent) -> SliceStore:
     """Cut the archive's labelled volumes into a store in the folder `out`, for the archive's own model."""
     encoder = NetworkEncoder(load_model(model))
+    about = encoder.description.as_stored
     opened = ArchiveStore.open(archive, model=encoder.identity)
     labelled = [info for info in opened.listing().volumes if any(file.role == "lesion" for file in info.files)]
     if not labelled:
         raise ArchiveError(f"{archive}: keeps no volume with lesion labels; give a slice store with --store instead")
     out.parent.mkdir(parents=True, exist_ok=True)
-    store = SliceStore.create(out, encoder.geometry, CHANNELS)
+    store = SliceStore.create(out, encoder.geometry, about.channels, description=about)
     for done, info in enumerate(labelled, start=1):
-        volume = read_patient(_files(opened.path, info))
+        volume = read_patient(_files(opened.path, info), description=about)
         known = store.patients.get(info.volume_key)
         if known is None or known.voxel_hash != voxel_hash(volume):
-            store.add(slice_volume(volume, encoder.geometry), voxel_hash=voxel_hash(volume), sources={})
+            store.add(
+                slice_volume(volume, encoder.geometry, channels=about.channels),
+                voxel_hash=voxel_hash(volume),
+                sources={},
+            )
         progress(done, len(labelled), info.volume_key)
     store.finish(sources=[str(archive)], failed={})
     return SliceStore.open(out)

@@ -23,15 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, Description
 from diptych.evaluation.context import Context
 from diptych.evaluation.evaluation_data import DecomposedPatient
 from diptych.model.losses import ssim
 from diptych.progress import Progress, silent
 from diptych.search import load_arrays, save_arrays
 from diptych.slices import DATA_RANGE, FILL
-
-LESION_CLASSES = {"ET": (3,), "ED": (2,), "NET": (1,), "whole": (1, 2, 3)}
-"""What Dice is taken of: the labels that make each class."""
 
 Figures = NDArray[np.float64]
 Images = NDArray[np.float32]
@@ -56,7 +54,7 @@ class Survey:
     ssim_reconstruction: Figures
     ssim_twin: Figures
     overlap: Figures
-    """Pixels shared, predicted and true, per class of `LESION_CLASSES`, `[P, 4, 3]`."""
+    """Pixels shared, predicted and true, per class of `classes`, `[P, S, 3]`."""
     lesion_ml: Figures
     """True lesion volume, `[P]`."""
     counts: NDArray[np.int64]
@@ -66,10 +64,13 @@ class Survey:
     from_true_twin_outside: Figures
     """The same in the brain outside the lesion, `[P, 3]`."""
 
+    classes: tuple[str, ...] = tuple(GLIOMA.regions)
+    """What Dice is taken of, by name."""
+
     @property
     def dice(self) -> dict[str, Figures]:
         """Volume-level Dice by class, `[P]`; not a number where a class is neither there nor predicted."""
-        return {name: dice(self.overlap[:, place]) for place, name in enumerate(LESION_CLASSES)}
+        return {name: dice(self.overlap[:, place]) for place, name in enumerate(self.classes)}
 
 
 def dice(overlap: Figures) -> Figures:
@@ -83,24 +84,24 @@ def dice(overlap: Figures) -> Figures:
     return np.where(both > 0, 2 * shared / np.maximum(both, 1), np.nan)
 
 
-def survey(patients: Iterable[DecomposedPatient], *, codes: int) -> Survey:
-    """Measure patients one after the other; `codes` is the size of the codebooks."""
+def survey(patients: Iterable[DecomposedPatient], *, codes: int, about: Description = GLIOMA) -> Survey:
+    """Measure patients one after the other; `codes` is the size of the codebooks, `about` names the classes."""
     keys, rows, counts = [], [], np.zeros((2, codes), dtype=np.int64)
     for patient in patients:
         keys.append(patient.key)
-        rows.append(_measure(patient))
+        rows.append(_measure(patient, about))
         for panel, ids in enumerate((patient.normal_ids, patient.abnormal_ids)):
             counts[panel] += np.bincount(ids.reshape(-1), minlength=codes)
     named = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
-    return Survey(keys=tuple(keys), counts=counts, **named)
+    return Survey(keys=tuple(keys), counts=counts, classes=tuple(about.regions), **named)
 
 
-def _measure(patient: DecomposedPatient) -> dict[str, Any]:
+def _measure(patient: DecomposedPatient, about: Description) -> dict[str, Any]:
     """The fields of `Survey` for one patient."""
     image = patient.images.astype(np.float32)
     brain = np.asarray((image > FILL).any(axis=1))
     lesion = patient.lesion > 0
-    overlap = _overlaps(patient.lesion, patient.predicted_lesion)
+    overlap = _overlaps(patient.lesion, patient.predicted_lesion, about)
     return {
         **_errors("reconstruction", image, patient.reconstruction, np.ones_like(brain), brain),
         **_errors("twin", image, patient.healthy_twin, ~lesion, brain),
@@ -125,9 +126,9 @@ def _errors(name: str, image: Images, painted: NDArray[np.float16], compared: Ma
     }
 
 
-def _overlaps(truth: NDArray[np.uint8], predicted: NDArray[np.uint8]) -> Figures:
-    """Pixels shared, predicted and true of each class, `[4, 3]`."""
-    pairs = [(np.isin(truth, labels), np.isin(predicted, labels)) for labels in LESION_CLASSES.values()]
+def _overlaps(truth: NDArray[np.uint8], predicted: NDArray[np.uint8], about: Description) -> Figures:
+    """Pixels shared, predicted and true of each class, `[S, 3]`."""
+    pairs = [(np.isin(truth, labels), np.isin(predicted, labels)) for labels in about.regions.values()]
     return np.array([[np.count_nonzero(mask) for mask in (true & guess, guess, true)] for true, guess in pairs], float)
 
 
@@ -156,12 +157,13 @@ CACHE_VERSION = 1
 
 def surveyed(context: Context, progress: Progress = silent) -> Survey:
     """Everything that can be counted on the query patients."""
+    about = context.network.description
     path, key = context.cache / "survey.arrays", f"survey {CACHE_VERSION} of {content_key(context)}"
-    names = [field.name for field in fields(Survey) if field.name != "keys"]
+    names = [field.name for field in fields(Survey) if field.name not in ("keys", "classes")]
     kept: dict[str, Any] | None = load_arrays(path, key=key)
     if kept is not None and kept.keys() == set(names):
-        return Survey(keys=context.queries, **kept)
-    found = survey(_decomposed(context, progress), codes=context.network.config.codebook_size)
+        return Survey(keys=context.queries, classes=tuple(about.regions), **kept)
+    found = survey(_decomposed(context, progress), codes=context.network.config.codebook_size, about=about)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(path, {name: getattr(found, name) for name in names}, key=key)

@@ -179,7 +179,6 @@ def _sizes(name: str, store: SliceStore, widths: Callable[[int], Sequence[int]])
         "field_mm=full" if field is None else f"field_mm={field[0]:g}x{field[1]:g}",
         f"latent_size={side}x{max(1, W * side // H)}",
         "widths=" + ",".join(map(str, widths(halvings))),
-        f"channels={len(store.channels)}",
     )
 
 

@@ -119,7 +119,9 @@ def _card(network: FeatureDecomposingNetwork, identity: str, notes: str) -> str:
     config = network.config
     parameters = sum(parameter.numel() for parameter in network.parameters())
     size, grid = ("x".join(map(str, pair)) for pair in (config.image_size, config.latent_size))
-    anatomy = "yes" if config.anatomy_classes else "no"
+    about = network.description
+    anatomy = ", ".join(one.name for one in about.anatomy) or "none"
+    lesion = ", ".join(f"{one.value} {one.abbreviation} ({one.name})" for one in about.lesion)
     return f"""# Diptych model {identity[:12]}
 
 **Research use only, not a medical device.**
@@ -129,9 +131,10 @@ A feature decomposing network (Kobayashi et al.): it reads an axial brain MR sli
 | | |
 |---|---|
 | fingerprint | `{identity}` |
-| input | {config.channels} channels, {size} pixels, z-scores clipped to [-3, 5] |
+| input | {", ".join(about.channels)}; {size} pixels, z-scores clipped to [-3, 5] |
+| lesion | {lesion} |
 | codes | two {grid} grids, {config.codebook_size} codes of width {config.code_width} each |
-| anatomy head | {anatomy} |
+| anatomy | {anatomy} |
 | parameters | {parameters:,} |
 | made with | torch {torch.__version__} |
 
@@ -143,18 +146,36 @@ Codes are patient data: the decoder turns them back into an image. Guard them li
 
 CLIMB = re.compile(r"(segmentation_decoder\.climb|image_decoder\.(?:upsamples|blocks))\.(\d+)\.(.+)")
 """Lists of layers that climb to full resolution, and are so counted from their end."""
+IMAGE_AXIS = {"encoder.trunk.0.weight": 1, "image_decoder.out.weight": 0, "image_decoder.out.bias": 0}
+"""Weights that have one axis per channel of the image."""
 CODEBOOKS = ("normal_quantizer.", "abnormal_quantizer.")
 
 
 def layers_in_common(source: FeatureDecomposingNetwork, target: FeatureDecomposingNetwork) -> dict[str, Tensor]:
-    """The weights of `source` that fit into `target`, by the target's names."""
-    theirs = {_from_full_resolution(name, source): tensor for name, tensor in source.state_dict().items()}
+    """The weights of `source` that fit into `target`, by the target's names; channels are taken over by name."""
+    places = _places(source.description.channels, target.description.channels)
+    theirs = {
+        _from_full_resolution(name, source): _with_channels(name, tensor, places)
+        for name, tensor in source.state_dict().items()
+    }
     found = {}
     for name, tensor in target.state_dict().items():
         other = theirs.get(_from_full_resolution(name, target))
         if other is not None and other.shape == tensor.shape and not name.startswith(CODEBOOKS):
             found[name] = other
     return found
+
+
+def _places(theirs: tuple[str, ...], wanted: tuple[str, ...]) -> list[int] | None:
+    """Where the wanted channels are among theirs; None unless all are."""
+    return [theirs.index(name) for name in wanted] if set(wanted) <= set(theirs) else None
+
+
+def _with_channels(name: str, tensor: Tensor, places: list[int] | None) -> Tensor:
+    """A weight with the wanted channels only, where it has an axis for them."""
+    if places is None or name not in IMAGE_AXIS:
+        return tensor
+    return tensor.index_select(IMAGE_AXIS[name], torch.tensor(places))
 
 
 def _from_full_resolution(name: str, network: FeatureDecomposingNetwork) -> str:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
+from diptych.description import Description
 from diptych.errors import UsageError
 from diptych.model.blocks import he_init_
 from diptych.model.decoders import AnatomyHead, ImageDecoder, SegmentationDecoder, semantic_map
@@ -112,6 +113,11 @@ class FeatureDecomposingNetwork(nn.Module):
             self.segmentation_decoder.out.weight *= config.output_gain
             self.image_decoder.out.weight *= config.output_gain
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def description(self) -> Description:
+        """Channels, classes and slice geometry, by name."""
+        return self.config.about
 
     @property
     def fingerprint(self) -> str:

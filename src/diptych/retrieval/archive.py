@@ -23,6 +23,7 @@ from PIL.Image import Image
 from diptych import archive as archives
 from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder, encode_volume
+from diptych.description import Description
 from diptych.errors import UsageError
 from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
@@ -94,6 +95,11 @@ class Archive:
     @cached_property
     def encoder(self) -> NetworkEncoder:
         return NetworkEncoder(self.network)
+
+    @property
+    def description(self) -> Description:
+        """Channels and classes by name, as the model knows them."""
+        return self.network.description
 
     @cached_property
     def engine(self) -> SearchEngine:

@@ -12,7 +12,6 @@ from threading import Lock
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.catalogue import Catalogue
-from diptych.volumes import CHANNELS
 
 CHECK_EVERY = 1.0
 
@@ -51,7 +50,7 @@ class Library:
     @property
     def channels(self) -> tuple[str, ...]:
         """Names of the network's channels, in their order."""
-        return CHANNELS[: self._archive.encoder.channels]
+        return self._archive.description.channels
 
     def places(self, archive: Archive) -> dict[str, int]:
         """The number of each volume in the archive's catalogue, by its key."""

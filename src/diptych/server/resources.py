@@ -6,13 +6,14 @@ Knows catalogues, cases and schemas; no HTTP beyond the addresses it writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from urllib.parse import quote, urlencode
 
 import numpy as np
 
 from diptych.archive import VolumeInfo
-from diptych.drawing.sheet import ANATOMY_COLOURS, LESION_COLOURS, NOTICE
+from diptych.description import LabelClass as Named
+from diptych.drawing.sheet import NOTICE
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE
 from diptych.server.cases import Case, representative
@@ -29,7 +30,7 @@ from diptych.server.schemas import (
 )
 from diptych.server.service import Service
 from diptych.server.slice_pictures import Drawing, Kind, window_for
-from diptych.volumes import ANATOMY_LABELS, CHANNELS, LESION_LABELS
+from diptych.volumes import CHANNELS
 
 DEFAULT_CHANNEL = "t1gd"
 VERSION_LENGTH = 12
@@ -38,7 +39,7 @@ VERSION_LENGTH = 12
 def archive_resource(service: Service) -> ArchiveResource:
     """The archive in numbers, with everything a viewer needs to know before it asks."""
     library, archive = service.library, service.library.current
-    catalogue, network = archive.catalogue, archive.network
+    catalogue = archive.catalogue
     return ArchiveResource(
         name=archive.store.path.resolve().name,
         version=catalogue.version,
@@ -50,8 +51,8 @@ def archive_resource(service: Service) -> ArchiveResource:
         channels=list(library.channels),
         metrics=_metrics(service, archive),
         default_metric=archive.searcher.default,
-        lesion_classes=_classes(LESION_LABELS, LESION_COLOURS),
-        anatomy_classes=[] if network.anatomy_head is None else _classes(ANATOMY_LABELS, ANATOMY_COLOURS),
+        lesion_classes=_classes(archive.description.lesion),
+        anatomy_classes=_classes(archive.description.anatomy),
         sources=sorted({info.source for info in catalogue.volumes if info.source}),
         tags=sorted({tag for info in catalogue.volumes for tag in info.tags}),
         problems=list(catalogue.problems),
@@ -82,10 +83,10 @@ def _model(archive: Archive) -> ModelResource:
     )
 
 
-def _classes(names: Mapping[int, str], colours: Mapping[int, tuple[int, int, int]]) -> list[LabelClass]:
+def _classes(classes: Iterable[Named]) -> list[LabelClass]:
     return [
-        LabelClass(id=value, name=names[value], colour="#{:02x}{:02x}{:02x}".format(*colour))
-        for value, colour in colours.items()
+        LabelClass(id=one.value, name=one.abbreviation, colour="#{:02x}{:02x}{:02x}".format(*one.colour))
+        for one in classes
     ]
 
 

@@ -14,6 +14,7 @@ from diptych.archive import ArchiveWriter, ModelIdentity, VolumeInfo
 from diptych.archive.copies import write_copies
 from diptych.archive.encoding import Encoder, encode_volume
 from diptych.archive.records import CodeIdArray
+from diptych.description import Description
 from diptych.errors import DiptychError
 from diptych.progress import Progress
 from diptych.retrieval.channel_check import contrast_warnings
@@ -49,8 +50,8 @@ class ReportingEncoder:
         return self.encoder.geometry
 
     @property
-    def channels(self) -> int:
-        return self.encoder.channels
+    def description(self) -> Description:
+        return self.encoder.description
 
     def encode(self, images: NDArray[np.float32]) -> tuple[CodeIdArray, CodeIdArray]:
         ids = self.encoder.encode(images)
@@ -79,14 +80,16 @@ def begin_decomposing(service: Service, upload: Upload) -> None:
 
 def missing_channels(service: Service, upload: Upload) -> list[str]:
     """Channels that the model needs and no file has."""
-    return [channel for channel in service.library.channels if channel in upload.missing]
+    return [channel for channel in service.library.channels if channel not in upload.roles.values()]
 
 
 def decompose(service: Service, upload: Upload, progress: Progress) -> None:
     """Read and encode an upload; it becomes a case like any other."""
     progress(0, 1, "reading files")
     try:
-        volume = read_patient(upload.patient_files(service.library.channels), limits=service.settings.volume_limits)
+        files = upload.patient_files(service.library.channels)
+        about = service.library.current.description
+        volume = read_patient(files, limits=service.settings.volume_limits, description=about)
         steps = READING + 2 * volume.shape[2]
         progress(READING, steps, "reading files")
         encoder = ReportingEncoder(service.library.current.encoder, progress, steps)

@@ -56,10 +56,6 @@ class Upload:
     deleted: bool = False
 
     @property
-    def missing(self) -> list[str]:
-        return [channel for channel in CHANNELS if channel not in self.roles.values()]
-
-    @property
     def busy(self) -> bool:
         return self.job is not None and not self.job.over
 

@@ -21,7 +21,6 @@ from diptych.server.resources import case_pictures
 from diptych.server.schemas import Explained, Pictures, SubjectView, TrustResource
 from diptych.server.searches import Asking, describe_matches
 from diptych.server.slice_pictures import Drawing, Kind, channel_place, draw_decoded
-from diptych.volumes import LESION_LABELS
 
 
 def look(asking: Asking, asked: ViewRequest) -> SubjectView:
@@ -37,7 +36,10 @@ def look(asking: Asking, asked: ViewRequest) -> SubjectView:
         view = _decoded(asking, subject)
         pictures = _inline(asking, subject, view, asked.channel)
     row, column = subject.pixel_spacing
-    counts = {name: np.count_nonzero(view.predicted_lesion == value) for value, name in LESION_LABELS.items() if value}
+    counts = {
+        name: np.count_nonzero(view.predicted_lesion == value)
+        for value, name in asking.archive.description.lesion_names.items()
+    }
     cells = touched_cells(view.predicted_lesion > 0, asking.archive.catalogue.index.grid)
     return SubjectView(
         name=subject.name,

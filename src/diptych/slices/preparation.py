@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import DiptychError, StoreError
 from diptych.files import file_sha256, only_writer
 from diptych.processes import run_all
@@ -58,14 +59,17 @@ def prepare(
     out: Path | str,
     *,
     geometry: SliceGeometry | None = None,
-    channels: Sequence[str] = CHANNELS,
+    channels: Sequence[str] | None = None,
+    description: Description = GLIOMA,
     blank: bool = False,
     workers: int = 1,
     progress: Progress = silent,
 ) -> PrepareReport:
     """Take every patient found in `sources` into the slice store `out`, which is made if it is not there.
 
-    With `blank`, slices that show no brain are kept as well, as the paper does.
+    `channels` are by default all that any of the patients has. `description` names the classes and tells how label
+    files are read; its channels and geometry do not count. With `blank`, slices that
+    show no brain are kept as well, as the paper does.
 
     Raises:
         LayoutError: a source holds no patient.
@@ -73,7 +77,8 @@ def prepare(
     """
     started = time.monotonic()
     found = _find(sources)
-    store = SliceStore.create(Path(out), geometry or SliceGeometry(), tuple(channels), blank=blank)
+    chosen = tuple(channels or _channels_of(found.patients))
+    store = SliceStore.create(Path(out), geometry or SliceGeometry(), chosen, blank=blank, description=description)
     with only_writer(store.path):
         store.remove_unfinished()
         jobs = [_job(store, files) for files in found.patients]
@@ -115,6 +120,11 @@ def _find(sources: Sequence[Path | str]) -> _Found:
     return found
 
 
+def _channels_of(patients: Sequence[PatientFiles]) -> tuple[str, ...]:
+    """Every channel that somebody has; who lacks one of them is then refused by its name."""
+    return tuple(name for name in CHANNELS if any(name in files.channels for files in patients))
+
+
 def _job(store: SliceStore, files: PatientFiles) -> _Job:
     known = {key: record for key, record in store.patients.items() if key == files.patient_key}
     wanted = {name: path for name, path in files.channels.items() if name in store.channels}
@@ -128,7 +138,7 @@ def _take_in(job: _Job) -> _Outcome:
         sources = {part: SourceRecord(str(path), file_sha256(path)) for part, path in sorted(_parts(job.files).items())}
         if _is_current(store, key, sources):
             return _Outcome(key)
-        volume = read_patient(job.files, required=store.channels)
+        volume = read_patient(job.files, description=store.description)
         stack = slice_volume(volume, store.geometry, channels=store.channels)
         voxels = voxel_hash(volume)
     except DiptychError as error:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import StoreError
 from diptych.files import file_sha256, program_versions, remove_unfinished, replacing_folder, write_json
 from diptych.slices.preprocess import SliceGeometry, SliceStack
@@ -41,18 +42,28 @@ class SliceStore:
 
     @classmethod
     def create(
-        cls, path: Path, geometry: SliceGeometry, channels: tuple[str, ...], *, blank: bool = False
+        cls,
+        path: Path,
+        geometry: SliceGeometry,
+        channels: tuple[str, ...],
+        *,
+        blank: bool = False,
+        description: Description = GLIOMA,
     ) -> SliceStore:
-        """Make an empty store, or open the one at `path` if it has the same geometry, channels and blanks."""
+        """Make an empty store, or open the one at `path` if it has the same geometry, channels, classes and blanks."""
         path = Path(path)
         if (path / "manifest.json").exists():
             store = cls(path, _read_manifest(path), _read_patients(path, skip_damaged=True))
             store._require(geometry, channels, blank=blank)
+            store._require_classes(description)
             return store
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreError(f"{path}: neither empty nor a slice store; give another --out")
         (path / "patients").mkdir(parents=True, exist_ok=True)
-        store = cls(path, Manifest(geometry, channels, blank=blank, versions=program_versions(*PROGRAMS)), {})
+        manifest = Manifest(
+            geometry, channels, blank=blank, versions=program_versions(*PROGRAMS), description=description
+        )
+        store = cls(path, manifest, {})
         write_json(path / "manifest.json", store.manifest.to_json())
         return store
 
@@ -77,6 +88,11 @@ class SliceStore:
     def channels(self) -> tuple[str, ...]:
         """Names of the channel axis."""
         return self.manifest.channels
+
+    @property
+    def description(self) -> Description:
+        """Channels, classes and geometry, by name."""
+        return self.manifest.description
 
     @property
     def patients(self) -> Mapping[str, PatientRecord]:
@@ -180,6 +196,14 @@ class SliceStore:
         if self.manifest.blank != blank:
             habit = "keeps blank slices; add --blank" if self.manifest.blank else "has no blank slices; drop --blank"
             raise StoreError(f"{self.path}: {habit}, or give another --out")
+
+    def _require_classes(self, asked: Description) -> None:
+        mine = self.description
+        if (mine.lesion, mine.anatomy, mine.codes) != (asked.lesion, asked.anatomy, asked.codes):
+            raise StoreError(
+                f"{self.path}: its classes are those of {mine.sentence()}, not of {asked.sentence()}, or label files "
+                "were read otherwise; give the same --classes and --lesion-code, or another --out"
+            )
 
 
 def _warnings(patients: Mapping[str, PatientRecord]) -> dict[str, tuple[str, ...]]:

@@ -6,12 +6,13 @@ the package may rely on it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from diptych.errors import StoreError
+from diptych.description import GLIOMA, Description
+from diptych.errors import StoreError, UsageError
 from diptych.slices.preprocess import CLIP, FILL, SliceGeometry, SliceStack
 
 FORMAT = "diptych slice store"
@@ -152,6 +153,12 @@ class Manifest:
     """What was noticed about patients that were taken in."""
     versions: dict[str, str] = field(default_factory=dict)
     """Programs that wrote the store."""
+    description: Description = GLIOMA
+    """Classes and codes by name; channels and geometry as above."""
+
+    def __post_init__(self) -> None:
+        about = replace(self.description, channels=self.channels, size=self.geometry.size, field=self.geometry.field)
+        object.__setattr__(self, "description", about)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
@@ -177,6 +184,7 @@ class Manifest:
                 failed=dict(data["failed"]),
                 warnings={key: tuple(lines) for key, lines in data["warnings"].items()},
                 versions=dict(data["versions"]),
+                description=Description.from_json(data["description"]) if "description" in data else GLIOMA,
             )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, UsageError) as error:
             raise StoreError(f"{where}: damaged manifest ({error!r}); prepare the store again") from error

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from diptych.description import LabelClass
 from diptych.model import FeatureDecomposingNetwork
 from diptych.slices import SliceDataset
 from diptych.training.validation import evenly_spaced
@@ -22,8 +23,6 @@ from diptych.training.validation import evenly_spaced
 PANEL_HEIGHT = 176
 """Pixels of a panel from top to bottom."""
 MARGIN, HEADER, FOOTER, LABEL = 6, 24, 24, 150
-LESION_COLOURS = {1: (230, 75, 53), 2: (77, 187, 213), 3: (255, 205, 60)}
-"""NET red, ED blue, ET yellow: told apart by the colour-blind too."""
 BACKGROUND, INK = (18, 18, 20), (232, 232, 232)
 
 
@@ -44,7 +43,7 @@ def draw_examples(
     examples: Sequence[Example],
     *,
     shown: dict[str, int],
-    legend: dict[int, str],
+    classes: Sequence[LabelClass],
     pixel_spacing: tuple[float, float],
     title: str,
 ) -> NDArray[np.uint8]:
@@ -53,7 +52,7 @@ def draw_examples(
     Args:
         examples: what to draw.
         shown: channel name to its index in the images, for the channels to draw.
-        legend: lesion label to its name.
+        classes: lesion classes, with names and colours.
         pixel_spacing: millimetres between rows and between columns.
         title: one line for the bottom of the picture.
 
@@ -78,12 +77,12 @@ def draw_examples(
     for row, (example, name, index) in enumerate(rows):
         top = HEADER + row * (panel[1] + MARGIN)
         draw.multiline_text((MARGIN, top + MARGIN), f"{example.label}\n{name}", INK, ImageFont.load_default(12))
-        for column, pixels in enumerate(_panels(example, index, with_twin=with_twin)):
+        for column, pixels in enumerate(_panels(example, index, classes, with_twin=with_twin)):
             if pixels is None:
                 continue
             resized = Image.fromarray(pixels).resize(panel, Image.Resampling.BICUBIC)
             canvas.paste(resized, (LABEL + column * (panel[0] + MARGIN), top))
-    _draw_footer(draw, canvas.size, legend, title, font)
+    _draw_footer(draw, canvas.size, classes, title, font)
     return np.asarray(canvas)
 
 
@@ -93,7 +92,9 @@ def save_picture(path: Path, picture: NDArray[np.uint8]) -> None:
     Image.fromarray(picture).save(path)
 
 
-def _panels(example: Example, channel: int, *, with_twin: bool) -> list[NDArray[np.uint8] | None]:
+def _panels(
+    example: Example, channel: int, classes: Sequence[LabelClass], *, with_twin: bool
+) -> list[NDArray[np.uint8] | None]:
     """The panels of one row, each `[H, W, 3]`; None for a true twin that is not known."""
     image = example.image[channel]
     low, high = _window(image)
@@ -103,7 +104,7 @@ def _panels(example: Example, channel: int, *, with_twin: bool) -> list[NDArray[
     if with_twin:
         greys.append(None if example.true_twin is None else _grey(example.true_twin[channel], low, high))
     ground = _grey(image, low, high)
-    return [*greys, *(_overlay(ground, labels) for labels in (example.lesion, example.predicted_lesion))]
+    return [*greys, *(_overlay(ground, labels, classes) for labels in (example.lesion, example.predicted_lesion))]
 
 
 def _window(image: NDArray[np.float32]) -> tuple[float, float]:
@@ -119,18 +120,18 @@ def _grey(image: NDArray[np.float32], low: float, high: float) -> NDArray[np.uin
     return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def _overlay(grey: NDArray[np.uint8], labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _overlay(grey: NDArray[np.uint8], labels: NDArray[np.uint8], classes: Sequence[LabelClass]) -> NDArray[np.uint8]:
     pixels = (grey * 0.55).astype(np.uint8)
-    for label, colour in LESION_COLOURS.items():
-        where = labels == label
-        pixels[where] = (0.35 * pixels[where] + 0.65 * np.array(colour)).astype(np.uint8)
+    for one in classes:
+        where = labels == one.value
+        pixels[where] = (0.35 * pixels[where] + 0.65 * np.array(one.colour)).astype(np.uint8)
     return pixels
 
 
 def _draw_footer(
     draw: ImageDraw.ImageDraw,
     size: tuple[int, int],
-    legend: dict[int, str],
+    classes: Sequence[LabelClass],
     title: str,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
 ) -> None:
@@ -138,10 +139,9 @@ def _draw_footer(
     middle = height - FOOTER // 2
     draw.text((MARGIN, middle), title, INK, font, anchor="lm")
     right = width - MARGIN
-    for label, name in reversed(legend.items()):
-        if label in LESION_COLOURS:
-            draw.text((right, middle), name, LESION_COLOURS[label], font, anchor="rm")
-            right -= round(draw.textlength(name, font)) + 14
+    for one in reversed(classes):
+        draw.text((right, middle), one.abbreviation, one.colour, font, anchor="rm")
+        right -= round(draw.textlength(one.abbreviation, font)) + 14
 
 
 PATIENTS = 3

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ class Learner:
 
     def start_from(self, other: FeatureDecomposingNetwork) -> float:
         """Begin with another network, all of it or the layers in common; return the share of weights it gave."""
-        if other.config == self.network.config:
+        if _same_network(other, self.network):
             self.network.load_state_dict(other.state_dict())
             share = 1.0
         else:
@@ -298,3 +298,10 @@ def learning_rate(step: int, planned: int | None, config: TrainingConfig) -> flo
     """
     floor = 1.0 if config.schedule == "constant" else config.final_fraction
     return cosine_rate(step, planned, peak=config.learning_rate, warmup=config.warmup_steps, floor=floor)
+
+
+def _same_network(one: FeatureDecomposingNetwork, other: FeatureDecomposingNetwork) -> bool:
+    """Whether all weights of one mean the same in the other: shape, channels and classes; not how files are read."""
+    shapes = [replace(network.config, description=None) for network in (one, other)]
+    names = [(network.description.channels, network.description.lesion) for network in (one, other)]
+    return shapes[0] == shapes[1] and names[0] == names[1]

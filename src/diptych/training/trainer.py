@@ -32,7 +32,6 @@ from diptych.training.step import Learner, learning_rate
 from diptych.training.training_data import RunData, open_data, resolve
 from diptych.training.training_options import RunConfig, TrainingOptions
 from diptych.training.validation import validate
-from diptych.volumes.volume import LESION_LABELS
 
 SAVE_EVERY = 300.0
 """Seconds between checkpoints, besides the one after each validation."""
@@ -205,7 +204,7 @@ class Trainer:
         picture = draw_examples(
             examples,
             shown={name: dataset.channels.index(name) for name in names},
-            legend={label: name for label, name in LESION_LABELS.items() if label},
+            classes=self.learner.judged.description.lesion,
             pixel_spacing=(spacing[0], spacing[1]),
             title=f"step {self.step} · generated images are not scans · research use only",
         )
@@ -267,12 +266,13 @@ class Trainer:
 
 def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:
     """A validation in one line."""
-    classes = " ".join(f"{name.upper()} {figures[f'dice_{name}']:.2f}" for name in ("net", "ed", "et"))
+    dice = {name.removeprefix("dice_"): value for name, value in figures.items() if name.startswith("dice_")}
+    classes = ", ".join(f"{name} {value:.2f}" for name, value in dice.items() if name != "whole")
     twin = ""
     if "twin_error" in figures:
         twin = f", twin off by {figures['twin_error']:.2f} in the lesion (input {figures['twin_error_of_input']:.2f})"
     return (
-        f"step {step}: Dice whole {figures['dice_whole']:.2f} ({classes}), "
+        f"step {step}: Dice whole {figures['dice_whole']:.2f}{f' ({classes})' if classes else ''}, "
         f"reconstruction off by {figures['reconstruction_error']:.2f}{twin}, "
         f"codes used {figures['normal_usage']:.0%}/{figures['abnormal_usage']:.0%}"
         + ("; best so far" if is_best else "")

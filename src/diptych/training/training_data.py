@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from diptych.config import Preset
+from diptych.description import Description
 from diptych.errors import StoreError, UsageError
 from diptych.model import load_model
 from diptych.runs.run_length import Length
@@ -23,7 +24,6 @@ from diptych.training.training_options import (
     TrainingOptions,
     chosen_preset,
     require_same,
-    require_same_task,
     stored_config,
 )
 from diptych.training.validation import evenly_spaced
@@ -57,7 +57,8 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
         raise UsageError("no slice store; name one that 'diptych prepare' made")
     stores = [SliceStore.open(path) for path in paths]
     for store in stores:
-        _require_fit(store, preset)
+        _require_fit(store, stores[0], preset)
+    preset = replace(preset, model=preset.model.describing(_description(stores)))
     if stored and options.train_list is None and options.validation_list is None:
         split = Split(stored.train_keys, stored.validation_keys)
     else:
@@ -71,7 +72,7 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
         precision=options.precision or (stored.precision if stored else "float32"),
         compiled=options.compiled if options.compiled is not None else bool(stored and stored.compiled),
         threads=options.threads or (stored.threads if stored else torch.get_num_threads()),
-        started_from=_start(options, stored, preset),
+        started_from=_start(options, stored),
     )
     if stored:
         require_same(stored, config)
@@ -95,13 +96,11 @@ def open_data(config: RunConfig, stores: Sequence[SliceStore]) -> RunData:
     return RunData(train, SliceDataset(stores, chosen, with_twin=True), everyone)
 
 
-def _start(options: TrainingOptions, stored: RunConfig | None, preset: Preset) -> str:
-    """The fingerprint of the model to start from, empty for none; refuses one for other images or labels."""
+def _start(options: TrainingOptions, stored: RunConfig | None) -> str:
+    """The fingerprint of the model to start from, empty for none; it may read other channels or know other classes."""
     if options.start_from is None:
         return stored.started_from if stored else ""
-    network = load_model(options.start_from)
-    require_same_task(network.config, preset.model, options.start_from)
-    return network.fingerprint
+    return load_model(options.start_from).fingerprint
 
 
 def _split(options: TrainingOptions, stores: Sequence[SliceStore], *, seed: int) -> Split:
@@ -122,8 +121,14 @@ def _split(options: TrainingOptions, stores: Sequence[SliceStore], *, seed: int)
     return seeded_split(patients, train=min(TRAIN_SHARE, 1 - 1 / len(patients)), seed=seed)
 
 
-def _require_fit(store: SliceStore, preset: Preset) -> None:
-    """Refuse slices of another size, field or number of channels than the preset's network takes."""
+def _description(stores: Sequence[SliceStore]) -> Description:
+    """What the stores are about; without anatomy where no patient has labels of it."""
+    known = any("anatomy" in record.files for store in stores for record in store.patients.values())
+    return stores[0].description if known else replace(stores[0].description, anatomy=())
+
+
+def _require_fit(store: SliceStore, first: SliceStore, preset: Preset) -> None:
+    """Refuse slices of another size or field than the preset's, or other channels or classes than the first store's."""
     wanted = replace(store.geometry, size=preset.model.image_size, field=preset.model.field_mm)
     if store.geometry != wanted:
         size, field = "x".join(map(str, wanted.size)), _field(wanted.field)
@@ -137,10 +142,10 @@ def _require_fit(store: SliceStore, preset: Preset) -> None:
             f"{store.path}: has no blank slices, preset {preset.name} trains on all of them; run 'diptych prepare "
             "SOURCE --out NEW --blank …', or add --set blank_slices=false"
         )
-    if len(store.channels) != preset.model.channels:
+    mine, other = store.description, first.description
+    if (mine.channels, mine.lesion, mine.anatomy) != (other.channels, other.lesion, other.anatomy):
         raise StoreError(
-            f"{store.path}: has {len(store.channels)} channels ({', '.join(store.channels)}), preset {preset.name} "
-            f"takes {preset.model.channels}; add --set channels={len(store.channels)}"
+            f"{store.path}: is about {mine.sentence()}, {first.path} about {other.sentence()}; train one model on each"
         )
 
 

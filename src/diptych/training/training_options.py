@@ -19,6 +19,8 @@ from diptych.runs.run_length import Length
 
 PRECISIONS = ("float32", "bfloat16")
 FORMAT = 2
+FROM_DATA = ("channels", "lesion_classes", "description")
+"""Parts of a network that the slice stores decide."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,9 @@ def override(preset: Preset, changes: Sequence[str]) -> Preset:
     changed: dict[str, dict[str, Any]] = {name: {} for name in sections}
     for change in changes:
         name, _, text = change.partition("=")
-        homes = [key for key, section in sections.items() if name in {field.name for field in fields(section)}]
+        homes = [key for key, section in sections.items() if name in _settings(section)]
         if not homes:
-            known = [field.name for section in sections.values() for field in fields(section)]
+            known = [name for section in sections.values() for name in _settings(section)]
             raise UsageError(f"--set {change}: no setting of that name; settings are {', '.join(sorted(known))}")
         changed[homes[0]][name] = _parse(change, text, get_type_hints(type(sections[homes[0]]))[name])
     return replace(
@@ -184,14 +186,6 @@ def _only_longer(stored: RunConfig, asked: RunConfig) -> bool:
     return stored.preset.training.schedule == "constant" and 0 < before < after
 
 
-def require_same_task(found: ModelConfig, wanted: ModelConfig, path: Path) -> None:
-    """Refuse to start from a network that reads other channels or knows other labels; its shape is free."""
-    for name in ("channels", "lesion_classes"):
-        old, new = getattr(found, name), getattr(wanted, name)
-        if old != new:
-            raise UsageError(f"{path}: its {name} is {old}, the preset's {new}; start from a model with the same")
-
-
 def _parse(change: str, text: str, kind: Any) -> Any:
     """Turn text into the type of a setting."""
     try:
@@ -208,6 +202,11 @@ def _parse(change: str, text: str, kind: Any) -> Any:
     except (KeyError, ValueError):
         wanted = " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else _kind_name(kind)
         raise UsageError(f"--set {change}: must be {wanted}") from None
+
+
+def _settings(section: Any) -> list[str]:
+    """What can be changed by name; channels and classes are those of the data."""
+    return [field.name for field in fields(section) if field.name not in FROM_DATA]
 
 
 def _kind_name(kind: Any) -> str:

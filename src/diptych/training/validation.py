@@ -2,13 +2,13 @@
 
 Knows the network and the dataset; nothing about training. Conventions:
 
-- Dice is taken over a patient's whole volume, per class and for the whole tumour, then averaged over patients. A class
+- Dice is taken over a patient's whole volume, per class and for the whole lesion, then averaged over patients. A class
   that a patient neither has nor is predicted to have is left out of that average. `dice_anatomy` is the mean over the
   anatomy labels, for networks with an anatomy head and patients with such labels.
 - Errors are mean absolute differences in z-scores over brain pixels and channels. `twin_error` is |x̂⁻ − true twin|
   inside the lesion, for phantoms; `twin_error_of_input` is the same for the input itself, so a healthy twin that is
   worth anything lies well below it. `lesion_change` is |x̂⁻ − x| inside the lesion, which must not be near zero.
-- The best network is the one with the highest `score` = whole-tumour Dice − reconstruction error, and, where twins are
+- The best network is the one with the highest `score` = whole-lesion Dice − reconstruction error, and, where twins are
   known, − twin_error / twin_error_of_input: a lesion that leaks into the healthy twin costs as much as one not found;
   where anatomy is judged, + dice_anatomy.
 """
@@ -23,24 +23,21 @@ from torch import Tensor
 
 from diptych.model import Decomposition, FeatureDecomposingNetwork
 from diptych.slices import FILL, Batch, SliceDataset
-from diptych.volumes.volume import ANATOMY_LABELS, LESION_LABELS
 
 CRITERION = (
-    "whole-tumour Dice plus anatomy Dice minus reconstruction error minus what is left of lesions in known twins, "
+    "whole-lesion Dice plus anatomy Dice minus reconstruction error minus what is left of lesions in known twins, "
     "on validation"
 )
 """What makes a network the best one, as reports state it."""
 
 BATCH = 32
-CLASSES = {name.lower(): label for label, name in LESION_LABELS.items() if label}
-ANATOMY = tuple(label for label in ANATOMY_LABELS if label)
 
 
 def validate(network: FeatureDecomposingNetwork, dataset: SliceDataset, *, device: torch.device) -> dict[str, float]:
     """Run the network over every slice of `dataset`; return named figures, not a number where undefined."""
     was_training = network.training
     network.eval()
-    tally = _Tally.empty(patients=len(dataset.keys), codes=network.config.codebook_size)
+    tally = _Tally.empty(network, patients=len(dataset.keys))
     for batch in dataset.in_order(BATCH):
         patients = torch.from_numpy(dataset.table.patient[batch.index.numpy()])
         moved = batch.to(device)
@@ -81,34 +78,41 @@ class _Mean:
 class _Tally:
     """Sums over all batches, from which the figures follow."""
 
+    regions: dict[str, tuple[int, ...]]
+    """Lesion classes that a Dice is taken of, by name, the whole lesion first."""
     overlap: Tensor
-    """Pixels shared, predicted and true, per patient and class (whole tumour first), `[P, 1 + classes, 3]`."""
+    """Pixels shared, predicted and true, per patient and class (whole lesion first), `[P, 1 + classes, 3]`."""
     anatomy: Tensor
     """The same for anatomy labels, `[P, labels, 3]`; nothing where they are not known or not predicted."""
     code_counts: dict[str, Tensor]
     means: dict[str, _Mean] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, *, patients: int, codes: int) -> _Tally:
+    def empty(cls, network: FeatureDecomposingNetwork, *, patients: int) -> _Tally:
+        about, codes = network.description, network.config.codebook_size
+        regions = {name.lower(): labels for name, labels in reversed(about.regions.items())}
         counts = {panel: torch.zeros(codes, dtype=torch.int64) for panel in ("normal", "abnormal")}
         lesion, anatomy = (
-            torch.zeros(patients, classes, 3, dtype=torch.float64) for classes in (1 + len(CLASSES), len(ANATOMY))
+            torch.zeros(patients, classes, 3, dtype=torch.float64) for classes in (len(regions), len(about.anatomy))
         )
-        return cls(lesion, anatomy, counts)
+        return cls(regions, lesion, anatomy, counts)
 
     def add(self, batch: Batch, found: Decomposition, patients: Tensor) -> None:
         lesion = found.lesion_probabilities.argmax(dim=1)
-        pairs = [(batch.lesion > 0, lesion > 0)]
-        pairs += [(batch.lesion == label, lesion == label) for label in CLASSES.values()]
+        pairs = [(_among(batch.lesion, labels), _among(lesion, labels)) for labels in self.regions.values()]
         _add_overlap(self.overlap, pairs, patients)
         if found.anatomy_probabilities is not None:
             anatomy, known = found.anatomy_probabilities.argmax(dim=1), batch.has_anatomy.view(-1, 1, 1)
-            labels = [(known & (batch.anatomy == label), known & (anatomy == label)) for label in ANATOMY]
+            labels = [(known & (batch.anatomy == label), known & (anatomy == label)) for label in self._anatomy_labels]
             _add_overlap(self.anatomy, labels, patients)
         self._add_errors(batch, found)
         for panel, ids in (("normal", found.normal_ids), ("abnormal", found.abnormal_ids)):
             counts = self.code_counts[panel]
             counts += torch.bincount(ids.flatten().cpu(), minlength=len(counts))
+
+    @property
+    def _anatomy_labels(self) -> range:
+        return range(1, self.anatomy.shape[1] + 1)
 
     def _add_errors(self, batch: Batch, found: Decomposition) -> None:
         brain = (batch.image > FILL).any(dim=1)
@@ -128,7 +132,7 @@ class _Tally:
     def figures(self) -> dict[str, float]:
         """All named figures."""
         dice = _dice(self.overlap)
-        named = {f"dice_{name}": float(value) for name, value in zip(("whole", *CLASSES), dice, strict=True)}
+        named = {f"dice_{name}": float(value) for name, value in zip(self.regions, dice, strict=True)}
         if self.anatomy.any():
             named["dice_anatomy"] = float(_dice(self.anatomy).nanmean())
         errors = {name: mean.value() for name, mean in self.means.items()}
@@ -145,6 +149,10 @@ class _Tally:
             figures[f"{panel}_usage"] = float((counts > 0).double().mean())
             figures[f"{panel}_perplexity"] = float(torch.special.entr(frequencies).sum().exp())
         return figures
+
+
+def _among(labels: Tensor, values: tuple[int, ...]) -> Tensor:
+    return torch.isin(labels, torch.tensor(values, device=labels.device))
 
 
 def _add_overlap(overlap: Tensor, pairs: list[tuple[Tensor, Tensor]], patients: Tensor) -> None:

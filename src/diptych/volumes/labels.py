@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import LabelError
 from diptych.volumes.layout import one_line, split_name
 from diptych.volumes.volume import ANATOMY_LABELS, LESION_LABELS
@@ -33,14 +34,19 @@ IDENTITY = {label: label for label in LESION_LABELS}
 
 
 def unify_lesion(
-    path: Path, codes: NDArray[np.uint8], images: Iterable[Path], lesion_codes: Mapping[int, int] | None = None
+    path: Path,
+    codes: NDArray[np.uint8],
+    images: Iterable[Path],
+    about: Description = GLIOMA,
+    lesion_codes: Mapping[int, int] | None = None,
 ) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
-    """Turn a file's lesion codes into `LESION_LABELS`.
+    """Turn a file's lesion codes into the classes of a description.
 
     Args:
         path: The label file, for messages.
         codes: Its values.
         images: The patient's channel files, whose names tell the release.
+        about: The classes; its own codes, where it has any, say what values stand for.
         lesion_codes: Code to label, when the caller knows better; background may be left out.
 
     Returns:
@@ -48,21 +54,24 @@ def unify_lesion(
     """
     counts = np.bincount(codes.reshape(-1), minlength=256)
     present = set(np.flatnonzero(counts).tolist())
-    if lesion_codes is None:
+    warnings: tuple[str, ...] = ()
+    if lesion_codes is not None:
+        mapping = {0: 0, **lesion_codes}
+    elif about.follows_brats:
         mapping, warnings = _mapping(path, present, images, int(counts[4]))
     else:
-        mapping, warnings = {0: 0, **lesion_codes}, ()
+        mapping = {0: 0, **{value: value for value in about.lesion_names}, **dict(about.codes)}
     if unknown := sorted(present - set(mapping)):
         raise LabelError(
             f"{one_line(path)}: label values {unknown} are not among the known {sorted(mapping)}; "
-            "give their meaning as lesion_codes, or leave the labels out"
+            f"give their meaning, such as --lesion-code {unknown[-1]}=1, or leave the labels out"
         )
     if all(mapping[code] == code for code in present):
         return codes, warnings
     table = np.zeros(256, dtype=np.uint8)
     for code, label in mapping.items():
-        if label not in LESION_LABELS:
-            raise LabelError(f"lesion_codes maps {code} to {label}, which is not one of {sorted(LESION_LABELS)}")
+        if not 0 <= label <= len(about.lesion):
+            raise LabelError(f"lesion code {code} stands for class {label}; classes are 0 to {len(about.lesion)}")
         table[code] = label
     return table[codes], warnings
 

@@ -21,7 +21,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diptych.errors import LayoutError, MissingChannelError
@@ -61,6 +61,14 @@ class PatientFiles:
             _check_channel(channel)
         ordered = {channel: self.channels[channel] for channel in CHANNELS if channel in self.channels}
         object.__setattr__(self, "channels", ordered)
+
+    def only(self, channels: tuple[str, ...]) -> PatientFiles:
+        """The same patient without the files of any other channel; labels stay."""
+        return replace(
+            self,
+            channels={name: path for name, path in self.channels.items() if name in channels},
+            twin={name: path for name, path in self.twin.items() if name in channels},
+        )
 
 
 @dataclass(frozen=True)

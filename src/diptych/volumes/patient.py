@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import LabelError, MissingChannelError, VolumeError
 from diptych.volumes.geometry import check_same_place, to_canonical
 from diptych.volumes.labels import check_anatomy, unify_lesion
@@ -43,6 +44,7 @@ def read_patient(
     *,
     limits: Limits = Limits(),
     required: tuple[str, ...] = (),
+    description: Description | None = None,
     lesion_codes: Mapping[int, int] | None = None,
 ) -> Volume:
     """Read all files of one patient.
@@ -51,12 +53,18 @@ def read_patient(
         files: From `find_patients` or `patient_from_files`.
         limits: How large one file may be.
         required: Channels that must be there; a missing one is a `MissingChannelError`.
+        description: What the patient is read for: its channels must be there and no others are opened, its classes
+            and codes say what label files mean. Without one, all channels are read, and classes are those of gliomas.
         lesion_codes: What the lesion file's codes mean, for files of no BraTS release (see `labels.py`).
 
     Negative signal, which resampling leaves at edges, is set to zero and said in `Volume.warnings`; where it amounts
     to more than `NEGATIVE_SHARE` of the positive signal the image has been normalised already and is refused.
     """
+    if description is not None:
+        require_channels(files, description.channels)
+        files = files.only(description.channels)
     require_channels(files, required or tuple(files.channels) or CHANNELS)
+    about = description or GLIOMA
     warnings: list[str] = []
     first = _place(next(iter(files.channels.values())), None, limits)
     warnings += first.warnings
@@ -65,7 +73,7 @@ def read_patient(
     lesion = anatomy = None
     if files.lesion is not None:
         codes = _read_codes(files.lesion, first, limits)
-        lesion, said = unify_lesion(files.lesion, codes, files.channels.values(), lesion_codes)
+        lesion, said = unify_lesion(files.lesion, codes, files.channels.values(), about, lesion_codes)
         warnings += said
     if files.anatomy is not None:
         anatomy = _read_codes(files.anatomy, first, limits)
@@ -79,6 +87,7 @@ def read_patient(
         anatomy=anatomy,
         twin=twin,
         sources=tuple(str(path) for path in _all_paths(files)),
+        description=about,
     )
     if raw_head := raw_head_warning(array, volume.spacing):
         warnings.append(raw_head)

@@ -10,26 +10,19 @@ RAS+ world, so its first two diagonal entries are negative.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-CHANNELS = ("t1", "t1gd", "t2", "flair")
-"""Channel names in the order in which arrays hold them."""
+from diptych.description import CHANNELS as CHANNELS
+from diptych.description import GLIOMA, Description
+from diptych.errors import MissingChannelError
 
-LESION_LABELS = {0: "background", 1: "NET", 2: "ED", 3: "ET"}
-"""Necrotic / non-enhancing core, oedema, enhancing tumour."""
+LESION_LABELS = {0: "background", **GLIOMA.lesion_names}
+"""Of gliomas: necrotic / non-enhancing core, oedema, enhancing tumour."""
 
-ANATOMY_LABELS = {
-    0: "background",
-    1: "left cerebrum",
-    2: "right cerebrum",
-    3: "left cerebellum",
-    4: "right cerebellum",
-    5: "left lateral ventricle",
-    6: "right lateral ventricle",
-}
+ANATOMY_LABELS = {0: "background", **GLIOMA.anatomy_names}
 
 _MIRRORED = np.array([0, 2, 1, 4, 3, 6, 5], dtype=np.uint8)
 
@@ -47,7 +40,7 @@ class Volume:
     affine: NDArray[np.float64]
     """Voxel index to RAS+ millimetres, `[4, 4]`."""
     lesion: NDArray[np.uint8] | None = None
-    """`LESION_LABELS` per voxel, `[X, Y, Z]`."""
+    """Lesion classes per voxel, as `description` names them, `[X, Y, Z]`."""
     anatomy: NDArray[np.uint8] | None = None
     """`ANATOMY_LABELS` per voxel, `[X, Y, Z]`."""
     twin: NDArray[np.float32] | None = None
@@ -56,6 +49,21 @@ class Volume:
     """What the reader noticed and did not refuse, one plain sentence each."""
     sources: tuple[str, ...] = field(default=(), repr=False)
     """Files this volume was read from."""
+    description: Description = GLIOMA
+    """What the classes mean; its channels need not be those of this volume."""
+
+    def only(self, channels: tuple[str, ...]) -> Volume:
+        """The same patient with these channels, and no others; a missing one is refused by its name."""
+        if channels == self.channels:
+            return self
+        if missing := [name for name in channels if name not in self.channels]:
+            raise MissingChannelError(
+                f"{self.patient_key}: has {', '.join(self.channels)}, but not {' and '.join(missing)}, which the model "
+                f"reads; add {'it' if len(missing) == 1 else 'them'}, or use a model trained without"
+            )
+        places = [self.channels.index(name) for name in channels]
+        twin = None if self.twin is None else self.twin[places]
+        return replace(self, channels=channels, array=self.array[places], twin=twin)
 
     @property
     def spacing(self) -> tuple[float, float, float]:

@@ -21,7 +21,6 @@ from diptych.evaluation.result_strip import Tile, draw_panel
 from diptych.progress import Progress
 from diptych.slices import SliceDataset
 from diptych.training.pictures import choose_examples, draw_examples, make_examples
-from diptych.volumes import LESION_LABELS
 
 SHOWN = ("t1gd", "flair")
 QUERIES, MATCHES = 2, 5
@@ -61,7 +60,7 @@ def _examples(context: Context) -> Figure:
     picture = draw_examples(
         examples,
         shown={name: dataset.channels.index(name) for name in names},
-        legend={label: name for label, name in LESION_LABELS.items() if label},
+        classes=context.network.description.lesion,
         pixel_spacing=(row, column),
         title="research use only, not a medical device",
     )

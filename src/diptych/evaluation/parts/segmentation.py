@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from diptych.evaluation.bootstrap import CELLS, Summary, plain, summarise
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Figure, Part, Section, Table
-from diptych.evaluation.survey import LESION_CLASSES, Survey, surveyed
+from diptych.evaluation.survey import Survey, surveyed
 from diptych.progress import Progress
 
-ANNOTATOR = {"ET": 0.68, "ED": 0.74, "NET": None, "whole": None}
+ANNOTATOR = {"ET": 0.68, "ED": 0.74}
 """Dice of the paper's annotation networks (appendix B), not of its decoder, for which it prints no number."""
 CAPTION = (
     "Dice over all slices of a patient together, mean ± standard deviation over patients with 95 % bootstrap interval. "
@@ -55,7 +55,7 @@ def size_groups(lesion_ml: NDArray[np.float64]) -> dict[str, NDArray[np.intp]]:
 
 
 def _table(overall: dict[str, Summary]) -> Table:
-    rows = [(name, *value.cells, ANNOTATOR[name]) for name, value in overall.items()]
+    rows = [(name, *value.cells, ANNOTATOR.get(name)) for name, value in overall.items()]
     columns = ("class", *CELLS, "annotator, paper")
     return Table.of("Segmentation of volumes", columns, rows, caption=CAPTION, paper=("annotator, paper",))
 
@@ -66,7 +66,7 @@ def _size_table(by_size: dict[str, dict[str, Summary]], groups: dict[str, NDArra
     ]
     return Table.of(
         "Dice by lesion size",
-        ("lesion volume", "patients", *LESION_CLASSES),
+        ("lesion volume", "patients", *next(iter(by_size.values()), {})),
         rows,
         caption="Patients in three groups of equal number by the volume of their whole lesion; mean over patients.",
     )
