@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from diptych.errors import InputError, StoreError, TrainingError
+from diptych.errors import InputError, StoreError, TrainingError, UsageError
 from diptych.files import only_writer
 from diptych.model import FeatureDecomposingNetwork, load_model, save_model
 from diptych.slices import SliceStore
