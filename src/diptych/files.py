@@ -151,6 +151,24 @@ def open_regular(path: Path) -> BufferedReader:
         raise
 
 
+def read_regular(path: Path, *, limit: int) -> bytes:
+    """All bytes of a regular file of at most `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
+    return data
+
+
+def require_regular(path: Path) -> None:
+    """Refuse, as `OSError`, what a library that opens files itself would wait on for ever."""
+    open_regular(path).close()
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     with open_regular(path) as file:

@@ -120,7 +120,7 @@ class ArchiveStore:
                 try:
                     if isinstance(row, DamagedRowError):
                         raise row
-                    return VolumeRecord.from_blobs(row.info, read_blobs(database, row), header.model)
+                    return VolumeRecord.from_blobs(row.info, read_blobs(database, row, header.model), header.model)
                 except DamagedRowError as error:
                     raise ArchiveError(f"{self.path}: {error}; index this volume again") from error
             rows, _ = _all_rows(database, header, 0)
@@ -156,7 +156,7 @@ class ArchiveStore:
             kept, columns = [], []
             for row in rows:
                 try:
-                    columns.append(read_blobs(database, row))
+                    columns.append(read_blobs(database, row, header.model))
                     kept.append(row)
                 except DamagedRowError as error:
                     problems.append(str(error))

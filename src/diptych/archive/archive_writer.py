@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Literal
 
 from diptych.archive.archive_store import ArchiveStore, require_archive
+from diptych.archive.copies import copy_path, require_own_folder
 from diptych.archive.records import ModelIdentity, VolumeInfo, VolumeRecord
 from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, row_id, row_values
 from diptych.archive.schema import (
@@ -153,16 +154,18 @@ class ArchiveWriter(ArchiveStore):
         return tuple(str(row) for row in damaged)
 
     def delete_copies(self, info: VolumeInfo) -> None:
-        """Delete the NIfTI copies of a volume that is no longer stored."""
-        for folder in {(self.path / file.path).parent for file in info.files if file.is_copy}:
+        """Delete the NIfTI copies of a volume that is no longer stored; nothing but copies, whatever a row says."""
+        for folder in {copy_path(self.path, file).parent for file in info.files if file.is_copy}:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _delete_strays(self) -> None:
         """Copies that no row names: left by a process that was killed between writing them and its commit."""
         named = {Path(file.path).parent.name for info in self.listing().volumes for file in info.files if file.is_copy}
-        for folder in (self.path / "volumes").glob("*"):
-            if folder.name not in named:
-                shutil.rmtree(folder)
+        for stray in require_own_folder(self.path).glob("*"):
+            if stray.is_symlink() or not stray.is_dir():
+                stray.unlink()
+            elif stray.name not in named:
+                shutil.rmtree(stray)
 
     @contextmanager
     def _change(self) -> Iterator[Header]:
@@ -189,7 +192,7 @@ class ArchiveWriter(ArchiveStore):
     def _with_codes(self, row: Row | DamagedRowError) -> Row | DamagedRowError:
         try:
             if isinstance(row, Row):
-                read_blobs(self._database, row)
+                read_blobs(self._database, row, self.model)
         except DamagedRowError as error:
             return error
         return row

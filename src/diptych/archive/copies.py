@@ -61,11 +61,33 @@ def roles(files: PatientFiles) -> dict[str, Path]:
     return {**files.channels, **{role: path for role, path in labels.items() if path is not None}}
 
 
+def copy_path(archive: Path, file: PixelFile) -> Path:
+    """Where a stored file lies; a name or a link that leads elsewhere is refused.
+
+    References, which whoever indexed has asked for, are images anywhere on this machine.
+    """
+    file.check()
+    path = archive / file.path
+    if file.is_copy:
+        for part in (require_own_folder(archive), path.parent, path):
+            if part.is_symlink():
+                raise ArchiveError(f"{part}: is a link, which may lead anywhere; index this volume again")
+    return path
+
+
+def require_own_folder(archive: Path) -> Path:
+    """The folder of copies, which must be the archive's own."""
+    folder = archive / COPIES
+    if folder.is_symlink():
+        raise ArchiveError(f"{folder}: is a link, which may lead anywhere; put the folder itself there")
+    return folder
+
+
 def patient_files(archive: Path, info: VolumeInfo) -> PatientFiles:
     """The stored channels of a volume, ready for `read_patient`; a missing or changed file is an `ArchiveError`."""
     channels = {}
     for file in info.files:
-        path = archive / file.path
+        path = copy_path(archive, file)
         if not path.is_file():
             raise ArchiveError(f"{info.volume_key}: {path} is gone; index this volume again")
         if file_sha256(path) != file.sha256:

@@ -28,7 +28,7 @@ from diptych.archive.records import (
 )
 from diptych.archive.schema import explain
 from diptych.errors import ArchiveError, InputError, MissingExtraError, UsageError
-from diptych.files import replacing
+from diptych.files import open_regular, replacing, require_regular
 from diptych.progress import Progress, silent
 
 EXPORT_FORMAT = "diptych-archive-export"
@@ -57,8 +57,10 @@ class ExportHeader:
                 "import it with the Diptych that wrote it"
             )
         try:
-            return cls(ModelIdentity.from_json(values["model"]), int(values["volumes"]))
-        except (KeyError, TypeError, ValueError, IndexError, UsageError):
+            model = ModelIdentity.from_json(values["model"])
+            model.check()
+            return cls(model, int(values["volumes"]))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, UsageError):
             raise InputError(f"{path}: its first line is damaged; export again") from None
 
 
@@ -148,6 +150,9 @@ def _format_of(path: Path) -> ExportFile:
 
 MAX_LINE = 1 << 28
 """Bytes of one volume; a longer line is no export of ours."""
+CHANGED = "does not match its checksum; copy the file again"
+_ODD = (OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What a line or row group raises that is not what an export holds."""
 
 
 class JsonLines:
@@ -166,7 +171,8 @@ class JsonLines:
         lines = _lines(path)
         next(lines, None)
         for number, line in enumerate(lines, start=2):
-            yield _from_json(_parse(line), model) or f"line {number} does not match its checksum; copy the file again"
+            found = _from_json(_parse(line), model)
+            yield found if isinstance(found, VolumeRecord) else f"line {number} {found}"
 
 
 def _to_json(record: VolumeRecord, model: ModelIdentity) -> dict[str, object]:
@@ -178,16 +184,19 @@ def _to_json(record: VolumeRecord, model: ModelIdentity) -> dict[str, object]:
     }
 
 
-def _from_json(values: object, model: ModelIdentity) -> VolumeRecord | None:
+def _from_json(values: object, model: ModelIdentity) -> VolumeRecord | str:
+    """The volume, or what is wrong with it."""
     try:
         if not isinstance(values, dict):
-            return None
+            return CHANGED
         info = VolumeInfo.from_json({**values["info"], "files": []})
         blobs = tuple(base64.b64decode(values["arrays"][name], validate=True) for name in BLOB_COLUMNS)
         record = VolumeRecord.from_blobs(info, blobs, model)
-        return record if export_checksum(record, model) == values["checksum"] else None
-    except (KeyError, TypeError, ValueError, AttributeError, ArchiveError):
-        return None
+        return record if export_checksum(record, model) == values["checksum"] else CHANGED
+    except ArchiveError as error:
+        return f"is refused: {error}"
+    except _ODD:
+        return CHANGED
 
 
 def _parse(line: bytes) -> object:
@@ -200,7 +209,7 @@ def _parse(line: bytes) -> object:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             while line := file.readline(MAX_LINE):
                 yield line
     except OSError as error:
@@ -242,17 +251,20 @@ class Parquet:
     def read_records(self, path: Path, model: ModelIdentity) -> Iterator[VolumeRecord | str]:
         file = self._open(path)
         for group in range(file.num_row_groups):
-            record = self._read_group(file, group, model)
-            yield record or f"row group {group} does not match its checksum; copy the file again"
+            found = self._read_group(file, group, model)
+            yield found if isinstance(found, VolumeRecord) else f"row group {group} {found}"
 
-    def _read_group(self, file: Any, group: int, model: ModelIdentity) -> VolumeRecord | None:
+    def _read_group(self, file: Any, group: int, model: ModelIdentity) -> VolumeRecord | str:
         try:
             return _from_columns(file.read_row_group(group).to_pydict(), model)
-        except (self.arrow.ArrowException, OSError, KeyError, TypeError, ValueError, AttributeError, ArchiveError):
-            return None
+        except ArchiveError as error:
+            return f"is refused: {error}"
+        except (self.arrow.ArrowException, *_ODD):
+            return CHANGED
 
     def _open(self, path: Path) -> Any:
         try:
+            require_regular(path)
             return self.parquet.ParquetFile(path)
         except (self.arrow.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
@@ -279,7 +291,7 @@ def _columns(record: VolumeRecord, model: ModelIdentity) -> dict[str, list[Any]]
     return columns
 
 
-def _from_columns(columns: dict[str, list[Any]], model: ModelIdentity) -> VolumeRecord | None:
+def _from_columns(columns: dict[str, list[Any]], model: ModelIdentity) -> VolumeRecord | str:
     info = VolumeInfo.from_json({**{name: columns[name][0] for name in (*_PER_VOLUME, "tags")}, "files": []})
     arrays = {**columns, "slice_affine": columns["slice_affine"][0]}
     blobs = tuple(
@@ -287,4 +299,4 @@ def _from_columns(columns: dict[str, list[Any]], model: ModelIdentity) -> Volume
         for name, kind in zip(BLOB_COLUMNS, blob_types(model), strict=True)
     )
     record = VolumeRecord.from_blobs(info, blobs, model)
-    return record if export_checksum(record, model) == columns["checksum"][0] else None
+    return record if export_checksum(record, model) == columns["checksum"][0] else CHANGED

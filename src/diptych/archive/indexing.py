@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
-from diptych.archive.copies import refer_to, roles, write_copies
+from diptych.archive.copies import copy_path, refer_to, roles, write_copies
 from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
 from diptych.archive.records import VolumeInfo
@@ -154,4 +154,6 @@ class _Indexer:
         old = self.stored.get(info.volume_key)
         if old is None or old.input_digest != info.input_digest:
             return False
-        return self.writer.is_whole(info.volume_key) and all((self.writer.path / f.path).is_file() for f in old.files)
+        return self.writer.is_whole(info.volume_key) and all(
+            copy_path(self.writer.path, f).is_file() for f in old.files
+        )

@@ -12,10 +12,12 @@ import secrets
 from dataclasses import replace
 from datetime import date, timedelta
 from hashlib import blake2b
+from io import TextIOWrapper
 from pathlib import Path
 
 from diptych.archive.records import VolumeInfo
 from diptych.errors import ArchiveError, InputError
+from diptych.files import open_regular
 
 COLUMNS = ("study_date", "sex", "age", "source", "tags")
 """`study_date` as YYYY-MM-DD, `sex` as F, M or O, `age` in years, `tags` with `;` between them; empty is unknown."""
@@ -79,7 +81,7 @@ class DateShift:
 
 def _read_rows(path: Path) -> dict[str, dict[str, str]]:
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restval="")
             columns = reader.fieldnames or []
             unknown = [name for name in columns if name not in ("key", *COLUMNS)]

@@ -9,6 +9,8 @@ Knows nothing about SQLite or files. Every record has a checksum over all its co
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from hashlib import blake2b
@@ -29,6 +31,15 @@ SEXES = ("F", "M", "O")
 """DICOM's PatientSex values."""
 
 MAX_KEY_LENGTH = 256
+MAX_TEXT = 200
+"""Characters of a source or a tag."""
+MAX_TAGS = 100
+MAX_SLICES = 10_000
+ROLE = r"[a-z][a-z0-9_-]{0,39}"
+COPY_PATH = re.compile(rf"volumes/[A-Za-z0-9_-]{{1,64}}/{ROLE}\.nii\.gz")
+"""Where copies lie, below the archive's folder: nothing else is ever opened, sent or deleted."""
+FAR_MM = 1e5
+"""Nothing in a body is further from the scanner's centre."""
 CHECKSUM_BYTES = 32
 
 
@@ -73,6 +84,13 @@ class ModelIdentity:
     def cells(self) -> int:
         return self.grid[0] * self.grid[1]
 
+    def check(self) -> None:
+        """Refuse, as `ValueError`, numbers that no model has."""
+        sizes = (*self.grid, self.normal_codes, self.abnormal_codes)
+        whole = all(isinstance(size, int) and 1 <= size <= 65_536 for size in sizes) and len(self.grid) == 2
+        if not whole or self.cells > 65_536 or not _is_text(self.fingerprint):
+            raise ValueError("the model's identity cannot be")
+
     def require(self, other: ModelIdentity, path: object) -> None:
         """Refuse `other` unless it is this model; `path` is the archive that holds this one."""
         if other != self:
@@ -98,6 +116,18 @@ class PixelFile:
     @property
     def is_copy(self) -> bool:
         return not self.path.startswith("/")
+
+    def check(self) -> None:
+        """Refuse a name that leads out of the archive, whoever made it up."""
+        sound = all(isinstance(text, str) for text in (self.role, self.path, self.sha256))
+        if not sound or not re.fullmatch(ROLE, self.role) or not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ArchiveError(f"file {str(self.role)[:40]!r}: its role or hash cannot be")
+        if self.is_copy:
+            good = COPY_PATH.fullmatch(self.path) is not None
+        else:  # a reference: read as an image only, never sent or deleted
+            good = self.path.isprintable() and self.path.lower().endswith((".nii", ".nii.gz")) and len(self.path) < 4096
+        if not good:
+            raise ArchiveError(f"file {self.path[:80]!r}: lies outside the archive's images")
 
 
 @dataclass(frozen=True)
@@ -134,18 +164,24 @@ class VolumeInfo:
                 or not key.isprintable()
                 or key != key.strip()
             ):
-                raise ArchiveError(f"{name} {key!r}: must be 1 to {MAX_KEY_LENGTH} printable characters")
+                raise ArchiveError(f"{name} {str(key)[:80]!r}: must be 1 to {MAX_KEY_LENGTH} printable characters")
         self._require(self.sex in (None, *SEXES), "sex", f"must be one of {', '.join(SEXES)} or unknown")
-        self._require(self.age is None or 0 <= self.age <= 150, "age", "must be between 0 and 150 years")
+        self._require(self.age is None or _is_age(self.age), "age", "must be between 0 and 150 years")
         self._require(self.study_date is None or _is_iso_date(self.study_date), "study_date", "must be YYYY-MM-DD")
-        words = all(isinstance(tag, str) and tag for tag in self.tags)
-        self._require(words and self.tags == tuple(sorted(set(self.tags))), "tags", "must be words, sorted, each once")
-        self._require(self.source is None or isinstance(self.source, str), "source", "must be text")
+        words = len(self.tags) <= MAX_TAGS and all(_is_text(tag) for tag in self.tags)
+        rule = f"must be at most {MAX_TAGS} words of up to {MAX_TEXT} characters, sorted, each once"
+        self._require(words and self.tags == tuple(sorted(set(self.tags))), "tags", rule)
+        text = f"must be text of up to {MAX_TEXT} characters"
+        self._require(self.source is None or _is_text(self.source), "source", text)
         self._require(self.lesion_source in get_args(LesionSource), "lesion_source", "must be a LesionSource")
+        self._require(self.input_digest == "" or _is_text(self.input_digest), "input_digest", text)
+        self._require(len(self.files) <= MAX_TAGS, "files", f"must be at most {MAX_TAGS}")
+        for file in self.files:
+            file.check()
 
     def _require(self, holds: bool, field: str, rule: str) -> None:
         if not holds:
-            raise ArchiveError(f"{self.volume_key}: {field} {getattr(self, field)!r} {rule}")
+            raise ArchiveError(f"{self.volume_key}: {field} {repr(getattr(self, field))[:80]} {rule}")
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
@@ -192,7 +228,7 @@ class VolumeRecord:
 
     def blobs(self, model: ModelIdentity) -> tuple[bytes, ...]:
         """The arrays as little-endian bytes, in the order of `BLOB_COLUMNS`."""
-        self._check(model)
+        self.check(model)
         return tuple(
             np.ascontiguousarray(getattr(self, name), dtype=kind).tobytes()
             for name, kind in zip(BLOB_COLUMNS, blob_types(model), strict=True)
@@ -208,11 +244,14 @@ class VolumeRecord:
             arrays[name] = arrays[name].reshape(-1, *model.grid)
         return cls(info, **{**arrays, "slice_affine": arrays["slice_affine"].reshape(4, 4)})
 
-    def _check(self, model: ModelIdentity) -> None:
+    def check(self, model: ModelIdentity) -> None:
+        """Refuse what is not of this model's shape, or cannot be."""
         self.info.check()
         slices, key = self.slice_count, self.info.volume_key
         if slices == 0:
             raise ArchiveError(f"{key}: has no slice to store; all its planes are blank")
+        if slices > MAX_SLICES:
+            raise ArchiveError(f"{key}: has {slices} slices, an archive takes {MAX_SLICES} of a volume")
         for name, size in (("normal_ids", model.normal_codes), ("abnormal_ids", model.abnormal_codes)):
             ids = getattr(self, name)
             if ids.shape != (slices, *model.grid):
@@ -226,6 +265,20 @@ class VolumeRecord:
             raise ArchiveError(f"{key}: slice_affine has shape {self.slice_affine.shape}, expected (4, 4)")
         if np.any(np.diff(self.z_index.astype(np.int64)) <= 0):
             raise ArchiveError(f"{key}: z_index must grow from slice to slice")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Refuse what no scanner makes: one such number would spoil the pictures and sums of all others."""
+        key = self.info.volume_key
+        for name in ("position", "z_mm", "slice_affine"):
+            if not np.all(np.abs(getattr(self, name)) <= FAR_MM):
+                raise ArchiveError(f"{key}: {name} holds a number that is none, or beyond {FAR_MM:g}")
+        if np.any((self.lesion_area < 0) | (self.lesion_area > FAR_MM**2)):
+            raise ArchiveError(f"{key}: lesion_area holds an area that cannot be")
+        steps = np.linalg.norm(self.slice_affine[:3, :3], axis=0)
+        sound = np.all((steps > 1e-3) & (steps < 1e3)) and np.array_equal(self.slice_affine[3], (0, 0, 0, 1))
+        if not sound or abs(np.linalg.det(self.slice_affine[:3, :3])) < 1e-9:
+            raise ArchiveError(f"{key}: slice_affine does not place slices in a body")
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,5 +350,14 @@ def record_checksum(info: VolumeInfo, slices: int, codes: bytes, model: ModelIde
 def _is_iso_date(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
-    except ValueError:
+    except (TypeError, ValueError):
         return False
+
+
+def _is_text(value: object) -> bool:
+    """Short text without control characters, terminal escapes or halves of characters."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()
+
+
+def _is_age(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 150

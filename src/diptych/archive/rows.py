@@ -19,6 +19,7 @@ from diptych.archive.records import (
     codes_checksum,
     record_checksum,
 )
+from diptych.errors import ArchiveError
 
 INFO_COLUMNS = (
     "volume_key",
@@ -34,13 +35,15 @@ INFO_COLUMNS = (
 )
 ROW_COLUMNS = ("id", *INFO_COLUMNS, "slices", "checksum", "codes_checksum")
 _JSON_COLUMNS = ("tags", "files")
+MAX_COLUMN = 1 << 17
+"""Bytes of one column of metadata; nothing that `VolumeInfo.check` lets through is longer."""
 
 
 class DamagedRowError(Exception):
     """A row that does not match its checksum. Never leaves the archive package."""
 
     def __init__(self, row: int, volume_key: object, what: str) -> None:
-        super().__init__(f"row {row} ({volume_key!r}): {what}")
+        super().__init__(f"row {row} ({str(volume_key)[:80]!r}): {what}")
         self.row = row
 
 
@@ -91,6 +94,8 @@ def read_rows(
 
 def _checked(values: tuple[object, ...], model: ModelIdentity) -> Row:
     row = dict(zip(ROW_COLUMNS, values, strict=True))
+    if any(isinstance(row[key], str | bytes) and len(row[key]) > MAX_COLUMN for key in INFO_COLUMNS):  # type: ignore[arg-type]
+        raise DamagedRowError(int(str(row["id"])), row["volume_key"], "its metadata is too long to be read")
     try:
         fields = {key: row[key] for key in INFO_COLUMNS}
         fields.update({key: json.loads(str(row[key])) for key in _JSON_COLUMNS})
@@ -98,14 +103,18 @@ def _checked(values: tuple[object, ...], model: ModelIdentity) -> Row:
         slices, codes = int(str(row["slices"])), bytes(row["codes_checksum"])  # type: ignore[call-overload]
         expected = record_checksum(info, slices, codes, model)
         whole = expected == row["checksum"] and row["id"] == row_id(info.volume_key)
-    except (TypeError, ValueError, AttributeError, KeyError):
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
         whole = False
     if not whole:
         raise DamagedRowError(int(str(row["id"])), row["volume_key"], "its metadata does not match its checksum")
+    try:
+        info.check()  # whoever made the archive made the checksum too
+    except ArchiveError as error:
+        raise DamagedRowError(int(str(row["id"])), row["volume_key"], f"it is refused ({error})") from None
     return Row(int(str(row["id"])), info, slices, expected, codes)
 
 
-def read_blobs(database: sqlite3.Connection, row: Row) -> tuple[bytes, ...]:
+def read_blobs(database: sqlite3.Connection, row: Row, model: ModelIdentity) -> tuple[bytes, ...]:
     """The arrays of a volume, in the order of `BLOB_COLUMNS`, checked."""
     try:
         values = database.execute(f"SELECT {', '.join(BLOB_COLUMNS)} FROM volumes WHERE id = ?", (row.id,)).fetchone()
@@ -116,4 +125,11 @@ def read_blobs(database: sqlite3.Connection, row: Row) -> tuple[bytes, ...]:
     if codes_checksum(values) != row.codes_checksum:
         raise DamagedRowError(row.id, row.info.volume_key, "its codes do not match their checksum")
     blobs: tuple[bytes, ...] = values
+    try:
+        record = VolumeRecord.from_blobs(row.info, blobs, model)
+        record.check(model)
+    except (ArchiveError, ValueError) as error:
+        raise DamagedRowError(row.id, row.info.volume_key, f"it is refused ({error})") from None
+    if record.slice_count != row.slices:
+        raise DamagedRowError(row.id, row.info.volume_key, "its arrays do not have the slices it says")
     return blobs

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from diptych.archive.records import ModelIdentity
-from diptych.errors import ArchiveError, ArchiveMismatchError
+from diptych.errors import ArchiveError, ArchiveMismatchError, UsageError
 
 DATABASE = "archive.sqlite"
 FORMAT = 1
@@ -115,11 +116,15 @@ def load_header(database: sqlite3.Connection, path: Path) -> Header:
     row = database.execute("SELECT content, checksum FROM header WHERE id = 1").fetchone()
     if row is None or _text_checksum(row[0]) != row[1]:
         raise ArchiveError(f"{path}: its header is damaged; restore a copy, or index again")
-    return _parse_header(json.loads(row[0]))
+    try:
+        return _parse_header(json.loads(row[0]))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, UsageError):
+        raise ArchiveError(f"{path}: its header is not one that Diptych writes; index the sources again") from None
 
 
 def _parse_header(values: dict[str, Any]) -> Header:
     model = ModelIdentity.from_json(values.pop("model"))
+    model.check()
     return Header(**{**values, "model": model, "content": int(values["content"], 16)})
 
 
@@ -191,14 +196,26 @@ def explain(path: Path, *, writing: bool = False) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         reason = _reason(error)
-    except (UnicodeDecodeError, MemoryError, OverflowError):  # SQLite quoting, or sizing, what is no longer text
+        if reason == _REASONS["SQLITE_IOERR"] and _is_full(path):
+            reason = _REASONS["SQLITE_FULL"]
+    except (UnicodeDecodeError, OverflowError):  # SQLite quoting, or sizing, what is no longer text
         reason = _REASONS["SQLITE_CORRUPT"]
+    except MemoryError:  # too little of it, or a damaged length that asks for too much
+        reason = "memory ran out; close other programs, and if that does not help run 'diptych archive verify'"
     except OSError as error:
         reason = error.strerror or str(error)
     else:
         return
     safe = "; this change was not stored, all earlier ones are safe" if writing else ""
     raise ArchiveError(f"{path}: {reason}{safe}")
+
+
+def _is_full(path: Path) -> bool:
+    """SQLite cannot always tell a full disk from a broken one."""
+    try:
+        return shutil.disk_usage(path).free < 1 << 20
+    except OSError:
+        return False
 
 
 def _reason(error: sqlite3.Error) -> str:

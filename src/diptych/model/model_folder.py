@@ -18,11 +18,12 @@ from torch import Tensor
 
 from diptych.config import ModelConfig
 from diptych.errors import DiptychError, ModelError
-from diptych.files import replacing, write_json, write_text
+from diptych.files import read_regular, replacing, require_regular, write_json, write_text
 from diptych.model.network import FeatureDecomposingNetwork, fingerprint
 
 FORMAT = "diptych-model"
 VERSION = 1
+MAX_CONFIG = 1 << 20
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
 
@@ -65,7 +66,7 @@ def load_model(folder: Path) -> FeatureDecomposingNetwork:
 
 def _read_description(path: Path) -> dict[str, Any]:
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(read_regular(path, limit=MAX_CONFIG))
     except FileNotFoundError:
         raise ModelError(f"{path}: not there; a model is a folder that `diptych train` wrote") from None
     except (OSError, ValueError) as error:
@@ -93,6 +94,7 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
     if not path.is_file():
         raise ModelError(f"{path}: not there; only safetensors weights are read, never pickles")
     try:
+        require_regular(path)
         state = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path}: not a safetensors file ({_first_line(error)}); export the model again") from None

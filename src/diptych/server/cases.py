@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive import PixelFile, VolumeInfo, VolumeRecord
-from diptych.archive.copies import patient_files, write_copies
+from diptych.archive.copies import copy_path, patient_files, write_copies
 from diptych.archive.encoding import cut_slices
 from diptych.errors import ArchiveError
 from diptych.files import file_sha256
@@ -87,7 +87,7 @@ class Case:
         if role not in self.files:
             raise not_found(f"{role}: {self.info.volume_key} has no such image here")
         file = self.files[role]
-        path = self.folder / file.path
+        path = copy_path(self.folder, file)
         if _digest(path) != file.sha256:
             raise ArchiveError(f"{self.info.volume_key}: its {role} image is gone or has changed; index it again")
         return path
@@ -143,7 +143,7 @@ class Cases:
     def _copy_references(self, archive: Archive, info: VolumeInfo) -> tuple[VolumeInfo, Path]:
         """Originals are never handed out: their headers may name the patient."""
         files = patient_files(archive.store.path, info)
-        labels = {file.role: archive.store.path / file.path for file in info.files if file.role not in CHANNELS}
+        labels = {f.role: copy_path(archive.store.path, f) for f in info.files if f.role not in CHANNELS}
         volume = read_patient(replace(files, lesion=labels.get("lesion"), anatomy=labels.get("anatomy")))
         return replace(info, files=write_copies(self.folder, volume)), self.folder
 

@@ -5,8 +5,8 @@
     STORE/patients/<…>/images.npy                  float16 [Z, C, H, W]; lesion, anatomy, twin beside it where known
 
 A patient's folder is written under another name and renamed into place, so it is there whole or not at all. Patients
-that a killed run had finished count, whether or not the manifest lists them yet. Knows nothing about reading volumes
-(`prepare.py`) or about torch (`dataset.py`).
+that a killed run had finished count, whether or not the manifest lists them yet. An array is compared with its hash
+when it is first used. Knows nothing about reading volumes (`prepare.py`) or about torch (`dataset.py`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class SliceStore:
         self.manifest = manifest
         self._patients = patients
         self._arrays: dict[tuple[str, str], NDArray[Any]] = {}
+        self._verified: set[tuple[str, str]] = set()
 
     @classmethod
     def create(
@@ -142,6 +143,7 @@ class SliceStore:
         """Write the manifest anew: all patients that are there, and why others are not."""
         self._patients = _read_patients(self.path, skip_damaged=True)
         self._arrays.clear()
+        self._verified.clear()
         self.manifest = replace(
             self.manifest,
             sources=tuple(sorted({*self.manifest.sources, *sources})),
@@ -166,8 +168,8 @@ class SliceStore:
                 raise StoreError(f"{file}: missing; run 'diptych prepare' again")
             if file.stat().st_size != entry.bytes:
                 raise StoreError(f"{file}: {file.stat().st_size} bytes instead of {entry.bytes}; prepare it again")
-            if verify and file_sha256(file) != entry.sha256:
-                raise StoreError(f"{file}: its bytes have changed since it was written; prepare it again")
+            if verify:
+                _check_hash(file, entry)
 
     def __getstate__(self) -> dict[str, Any]:
         # A memory map would be pickled with all its bytes; a DataLoader worker maps the files itself.
@@ -179,8 +181,12 @@ class SliceStore:
         if name not in self._patients[key].files:
             return None
         if (key, name) not in self._arrays:
-            file = self._folder(key) / f"{name}.npy"
-            self._arrays[key, name] = _map_array(file, self._patients[key].files[name])
+            file, entry = self._folder(key) / f"{name}.npy", self._patients[key].files[name]
+            array = _map_array(file, entry)
+            if (key, name) not in self._verified:
+                _check_hash(file, entry)
+                self._verified.add((key, name))
+            self._arrays[key, name] = array
         return self._arrays[key, name]
 
     def _folder(self, key: str) -> Path:
@@ -233,6 +239,11 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> FileRecord:
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
     return FileRecord(file_sha256(path), path.stat().st_size, array.shape, array.dtype.str)
+
+
+def _check_hash(file: Path, entry: FileRecord) -> None:
+    if file_sha256(file) != entry.sha256:
+        raise StoreError(f"{file}: its bytes have changed since it was written; prepare it again")
 
 
 def _map_array(file: Path, entry: FileRecord) -> NDArray[Any]:
