@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.archive.metadata import HEALTHY
 from diptych.archive.records import CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
 from diptych.description import Description
 from diptych.errors import VolumeError
@@ -89,7 +90,8 @@ def encode_volume(
 ) -> VolumeRecord:
     """Cut, encode and measure a volume; `info` comes back with its `lesion_source` filled in.
 
-    Lesion areas come from the label map where there is one, from the model with `predict_lesions`, or stay unknown.
+    Lesion areas come from the label map where there is one, are nothing in people known to be healthy, come from the
+    model with `predict_lesions`, or stay unknown.
     """
     stack = cut_slices(volume, encoder)
     starts = range(0, len(stack.images), batch_size)
@@ -99,6 +101,9 @@ def encode_volume(
     if stack.lesion is not None:
         info = replace(info, lesion_source="labels")
         area = _area(stack, np.count_nonzero(stack.lesion, axis=(1, 2)))
+    elif HEALTHY in info.tags:
+        info = replace(info, lesion_source="labels")
+        area = np.zeros(len(stack.images), dtype=np.float32)
     elif predict_lesions:
         info = replace(info, lesion_source="predicted")
         pixels = [encoder.lesion_pixels(abnormal[start : start + batch_size]) for start in starts]

@@ -1,6 +1,7 @@
 """What a table says of patients beyond their images, and dates that no longer tell the day.
 
-The table is a CSV file with a `key` column (volume key or patient key) and any of `COLUMNS`. Knows nothing about
+The table is a CSV file with a `key` column (volume key or patient key) and any of `COLUMNS`, or the `participants.tsv`
+of a BIDS data set. Who is healthy gets the tag `HEALTHY`: lesion-free without a label map. Knows nothing about
 archives but the one small file with the secret of the date shift.
 """
 
@@ -9,18 +10,25 @@ from __future__ import annotations
 import csv
 import os
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, timedelta
 from hashlib import blake2b
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 
 from diptych.archive.records import VolumeInfo
 from diptych.errors import ArchiveError, InputError
 from diptych.files import open_regular
 
-COLUMNS = ("study_date", "sex", "age", "source", "tags")
-"""`study_date` as YYYY-MM-DD, `sex` as F, M or O, `age` in years, `tags` with `;` between them; empty is unknown."""
+COLUMNS = ("study_date", "sex", "age", "source", "tags", "healthy")
+"""`study_date` as YYYY-MM-DD, `sex` as F, M or O, `age` in years, `tags` with `;` between them, `healthy` as yes or no;
+empty is unknown."""
+HEALTHY = "healthy"
+"""Tag of people without a lesion; their slices are comparators."""
+YES, NO = ("yes", "true", "1", "y"), ("no", "false", "0", "n", "")
+CONTROLS = ("control", "controls", "healthy", "hc", "healthy control", "healthy controls")
+"""What BIDS tables call healthy people in their columns `group` and `diagnosis`."""
 
 SHIFT_KEY = "date-shift.key"
 MAX_SHIFT_DAYS = 365
@@ -46,12 +54,20 @@ class MetadataTable:
                 sex=values.get("sex", info.sex),
                 age=float(values["age"]) if "age" in values else info.age,
                 source=values.get("source", info.source),
-                tags=tuple(sorted({*info.tags, *(tag.strip() for tag in values.get("tags", "").split(";"))} - {""})),
+                tags=_tags(info, values),
             )
             described.check()
         except (ValueError, ArchiveError) as error:
             raise InputError(f"{self.path}: row {row['key']}: {error}; correct the table") from None
         return described
+
+
+def _tags(info: VolumeInfo, values: dict[str, str]) -> tuple[str, ...]:
+    """The volume's own tags, those of the table, and that of healthy people."""
+    if (healthy := values.get("healthy", "").lower()) not in (*YES, *NO):
+        raise ValueError(f"healthy {healthy!r} is neither yes nor no")
+    given = {tag.strip() for tag in values.get("tags", "").split(";")}
+    return tuple(sorted({*info.tags, *given, *({HEALTHY} if healthy in YES else ())} - {""}))
 
 
 class DateShift:
@@ -80,9 +96,10 @@ class DateShift:
 
 
 def _read_rows(path: Path) -> dict[str, dict[str, str]]:
+    bids = path.suffix.lower() == ".tsv"
     try:
         with TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restval="")
+            reader = csv.DictReader(_as_our_table(file) if bids else file, restval="")
             columns = reader.fieldnames or []
             unknown = [name for name in columns if name not in ("key", *COLUMNS)]
             if unknown or "key" not in columns:
@@ -99,3 +116,27 @@ def _read_rows(path: Path) -> dict[str, dict[str, str]]:
             raise InputError(f"{path}: line {number} repeats key {row['key']!r}; keep one line per key")
         by_key[row["key"]] = row
     return by_key
+
+
+def _as_our_table(file: Iterable[str]) -> list[str]:
+    """A BIDS table of participants as lines of our own; columns that we do not know are left out."""
+    reader = csv.DictReader(file, delimiter="\t", restval="")
+    if "participant_id" not in (reader.fieldnames or []):
+        raise csv.Error("a .tsv table needs the column participant_id")
+    lines = StringIO()
+    writer = csv.DictWriter(lines, ["key", "sex", "age", "healthy"])
+    writer.writeheader()
+    for row in reader:
+        known = {name.lower(): (text or "").strip() for name, text in row.items() if isinstance(name, str)}
+        known = {name: "" if text.lower() in ("n/a", "nan", "unknown") else text for name, text in known.items()}
+        about = {known.get(name, "").lower() for name in ("group", "diagnosis")}
+        key = known["participant_id"]
+        writer.writerow(
+            {
+                "key": key if key.startswith("sub-") else f"sub-{key}",
+                "sex": known.get("sex", known.get("gender", ""))[:1].upper(),
+                "age": known.get("age", ""),
+                "healthy": known.get("healthy", "") or ("yes" if about & set(CONTROLS) else ""),
+            }
+        )
+    return lines.getvalue().splitlines()

@@ -23,6 +23,7 @@ from diptych.cli import (
     fit_command,
     hash_command,
     index_command,
+    models_command,
     phantom_command,
     prepare_command,
     search_command,
@@ -92,6 +93,7 @@ app.command(rich_help_panel="Data")(prepare_command.prepare)
 app.command(rich_help_panel="Data")(show_command.show)
 app.command(rich_help_panel="Data")(prepare_command.split)
 app.add_typer(annotate_command.app, rich_help_panel="Data")
+app.command(rich_help_panel="Model")(models_command.models)
 app.command(rich_help_panel="Model")(train_command.train)
 app.command(rich_help_panel="Model")(evaluate_command.evaluate)
 app.command(rich_help_panel="Model")(sweep_command.sweep)

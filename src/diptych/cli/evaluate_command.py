@@ -45,7 +45,7 @@ def evaluate(
     from diptych.evaluation.parts import NAMES, find_parts
     from diptych.evaluation.report import results, terminal_lines, write_report
     from diptych.evaluation.runner import kept_parts, report_folder, run_parts
-    from diptych.model.shipped import shipped_model
+    from diptych.model.shipped import named_model, shipped_model
     from diptych.slices import SliceStore
     from diptych.slices.splits import read_keys
 
@@ -54,7 +54,7 @@ def evaluate(
     )
     if not stores and archive is None:
         raise UsageError("nothing to evaluate: give a slice store (--store) or an archive with labels (--archive)")
-    folder, cache = model or shipped_model(), report_folder(out) / "cache"
+    folder, cache = named_model(model) if model else shipped_model(), report_folder(out) / "cache"
     opened = [SliceStore.open(store) for store in stores or ()]
     if not opened and archive is not None:
         with progress_bar("Reading the archive") as progress:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 Stores = Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")]
-Model = Annotated[Path, typer.Option("--model", help="Folder of the model, which is not changed.")]
+Model = Annotated[Path, typer.Option("--model", help="Folder of the model, or the name of a shipped one.")]
 TrainList = Annotated[
     Path | None,
     typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),

@@ -33,7 +33,10 @@ def index(
     ],
     archive: Annotated[Path, typer.Option("--archive", help="The archive to make or to add to.", show_default=False)],
     model: Annotated[
-        Path | None, typer.Option("--model", help="Folder of the model that encodes.", show_default="the shipped one")
+        Path | None,
+        typer.Option(
+            "--model", help="Folder of the model that encodes, or the name of a shipped one.", show_default="cpu-16x16"
+        ),
     ] = None,
     pixels: Annotated[
         Pixels,
@@ -52,8 +55,9 @@ def index(
     metadata: Annotated[
         Path | None,
         typer.Option(
-            help="CSV table with columns key, study_date, sex, age, source, tags; dates are shifted.",
-            show_default=False,
+            help="CSV table with columns key, study_date, sex, age, source, tags, healthy (dates are shifted), or a "
+            "participants.tsv.",
+            show_default="participants.tsv of a BIDS source",
         ),
     ] = None,
     predict_lesions: Annotated[
@@ -76,6 +80,7 @@ def index(
     from diptych.cli.console import print_json, progress_bar
     from diptych.model import load_model
     from diptych.model.shipped import shipped_model
+    from diptych.volumes.bids import participants_table
 
     patients = find_sources(sources)
     encoder = NetworkEncoder(load_model(model or shipped_model()))
@@ -83,7 +88,7 @@ def index(
         pixels=pixels.value,
         source=source_name,
         tags=tuple(tag or ()),
-        metadata=metadata,
+        metadata=metadata or next((table for source in sources if (table := participants_table(source))), None),
         predict_lesions=predict_lesions,
         batch_size=batch,
     )

@@ -14,22 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from diptych.errors import UsageError
-from diptych.volumes import ANATOMY_LABELS, LESION_LABELS, Volume
+from diptych.volumes import Volume
 
 Pixels = NDArray[np.uint8]
 _Entry = tuple[str, tuple[int, int, int]]
 
 CHANNEL_TITLES = {"t1": "T1", "t1gd": "T1Gd", "t2": "T2", "flair": "FLAIR"}
-LESION_COLOURS = {1: (0, 114, 178), 2: (240, 228, 66), 3: (213, 94, 0)}
-ANATOMY_COLOURS = {
-    1: (86, 180, 233),
-    2: (230, 159, 0),
-    3: (0, 158, 115),
-    4: (204, 121, 167),
-    5: (255, 255, 255),
-    6: (240, 228, 66),
-}
-"""Tell-apart colours also for colour-blind readers (Okabe and Ito)."""
 NOTICE = "Research use only, not a medical device"
 PIXEL_MM = 1.0
 """Millimetres per pixel of the picture."""
@@ -110,9 +100,10 @@ def _rows(volume: Volume) -> list[_Row]:
         for channel, image in zip(volume.channels, volume.array, strict=True)
     ]
     if volume.lesion is not None:
-        rows.append(_Row("lesion", rows[len(volume.channels) - 1].signal, volume.lesion, LESION_COLOURS))
+        colours = volume.description.lesion_colours
+        rows.append(_Row("lesion", rows[len(volume.channels) - 1].signal, volume.lesion, colours))
     if volume.anatomy is not None:
-        rows.append(_Row("anatomy", rows[0].signal, volume.anatomy, ANATOMY_COLOURS))
+        rows.append(_Row("anatomy", rows[0].signal, volume.anatomy, volume.description.anatomy_colours))
     if volume.twin is not None:
         rows += [
             _Row(f"{CHANNEL_TITLES[channel]}\ntwin", _window(twin, image))
@@ -182,8 +173,8 @@ def _height_text(volume: Volume, plane: int) -> str:
 def _legend(volume: Volume, width: int) -> list[list[_Entry]]:
     """Label names in lines that fit the panel."""
     sets = (
-        (volume.lesion, LESION_LABELS, LESION_COLOURS),
-        (volume.anatomy, ANATOMY_LABELS, ANATOMY_COLOURS),
+        (volume.lesion, volume.description.lesion_names, volume.description.lesion_colours),
+        (volume.anatomy, volume.description.anatomy_names, volume.description.anatomy_colours),
     )
     lines = []
     for labels, names, colours in sets:

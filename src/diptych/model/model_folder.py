@@ -20,6 +20,7 @@ from diptych.config import ModelConfig
 from diptych.errors import DiptychError, ModelError
 from diptych.files import read_regular, replacing, require_regular, write_json, write_text
 from diptych.model.network import FeatureDecomposingNetwork, fingerprint
+from diptych.model.shipped import named_model
 
 FORMAT = "diptych-model"
 VERSION = 1
@@ -46,9 +47,9 @@ def save_model(network: FeatureDecomposingNetwork, folder: Path, *, notes: str =
     return identity
 
 
-def load_model(folder: Path) -> FeatureDecomposingNetwork:
-    """Read a network that `save_model` wrote, in evaluation mode; anything else is a `ModelError`."""
-    folder = Path(folder)
+def load_model(folder: Path | str) -> FeatureDecomposingNetwork:
+    """Read a network that `save_model` wrote, or a shipped one by name, in evaluation mode; else a `ModelError`."""
+    folder = named_model(folder)
     description = _read_description(folder / CONFIG)
     config = _read_config(folder / CONFIG, description)
     with torch.device("meta"):  # shapes only: nothing is allocated for a config that does not fit its weights
@@ -68,7 +69,9 @@ def _read_description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(read_regular(path, limit=MAX_CONFIG))
     except FileNotFoundError:
-        raise ModelError(f"{path}: not there; a model is a folder that `diptych train` wrote") from None
+        raise ModelError(
+            f"{path}: not there; a model is a folder that `diptych train` wrote, or a name that `diptych models` lists"
+        ) from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read as JSON ({_first_line(error)}); export the model again") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:

@@ -24,6 +24,12 @@ def shipped_model(name: str = "cpu-16x16") -> Path:
     return models[name]
 
 
+def named_model(model: Path | str) -> Path:
+    """A model's folder from its path, or from the name of a shipped one where there is no such path."""
+    folder, models = Path(model), shipped_models()
+    return models[str(model)] if not folder.exists() and str(model) in models else folder
+
+
 def shipped_model_of(fingerprint: str) -> Path | None:
     """The folder of the shipped model with this fingerprint, if there is one."""
     for folder in shipped_models().values():

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from diptych.drawing.sheet import ANATOMY_COLOURS, CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels, tint, write_text
+from diptych.description import GLIOMA, Description
+from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE, Pixels, tint, write_text
 from diptych.retrieval.answer import Answer
 from diptych.retrieval.explanation import Explanation, SliceView
-from diptych.volumes import CHANNELS
 
 SHOWN = ("t1gd", "flair")
 PIXELS_PER_MM = 0.8
@@ -38,7 +38,12 @@ class _Row:
 
 
 def draw_answer(
-    answer: Answer, query: SliceView, explanations: Sequence[Explanation], *, pixel_spacing: tuple[float, float]
+    answer: Answer,
+    query: SliceView,
+    explanations: Sequence[Explanation],
+    *,
+    pixel_spacing: tuple[float, float],
+    about: Description = GLIOMA,
 ) -> Image.Image:
     """Draw the query and its matches from left to right, the nearest first.
 
@@ -47,8 +52,9 @@ def draw_answer(
         query: the subject as it is seen.
         explanations: of the first matches of the answer, in their order.
         pixel_spacing: millimetres between rows and between columns.
+        about: channels and classes of the model.
     """
-    rows = _rows(answer, query)
+    rows = _rows(answer, about)
     H, W = query.reconstruction.shape[1:]
     size = round(W * pixel_spacing[1] * PIXELS_PER_MM), round(H * pixel_spacing[0] * PIXELS_PER_MM)
     views = [query, *(explanation.found for explanation in explanations)]
@@ -68,17 +74,18 @@ def draw_answer(
     return sheet
 
 
-def _rows(answer: Answer, query: SliceView) -> list[_Row]:
+def _rows(answer: Answer, about: Description) -> list[_Row]:
     """Images, then labels of the panels that were compared, then what the codes decode to."""
-    channels = SHOWN if len(query.reconstruction) == len(CHANNELS) else ("",)
-    rows = [_image_row(channel) for channel in channels]
+    shown = about.shown(SHOWN)
+    rows = [_image_row(CHANNEL_TITLES.get(name, name), place) for name, place in shown.items()]
+    lesion, anatomy = about.lesion_colours, about.anatomy_colours
     if answer.question.by in ("abnormal", "both"):
-        rows.append(_Row("lesion", lambda view: _labelled(view, _truth(view, "lesion"), LESION_COLOURS)))
-        rows.append(_Row("lesion,\ndecoded", lambda view: _labelled(view, view.predicted_lesion, LESION_COLOURS)))
+        rows.append(_Row("lesion", lambda view: _labelled(view, _truth(view, "lesion"), lesion)))
+        rows.append(_Row("lesion,\ndecoded", lambda view: _labelled(view, view.predicted_lesion, lesion)))
     if answer.question.by in ("normal", "both"):
-        rows.append(_Row("anatomy", lambda view: _labelled(view, _truth(view, "anatomy"), ANATOMY_COLOURS)))
-        rows.append(_Row("anatomy,\ndecoded", lambda view: _labelled(view, view.predicted_anatomy, ANATOMY_COLOURS)))
-    last = CHANNEL_TITLES.get(channels[-1], "image")
+        rows.append(_Row("anatomy", lambda view: _labelled(view, _truth(view, "anatomy"), anatomy)))
+        rows.append(_Row("anatomy,\ndecoded", lambda view: _labelled(view, view.predicted_anatomy, anatomy)))
+    last = CHANNEL_TITLES.get(about.channels[-1], about.channels[-1])
     rows.append(_Row(f"{last},\ndecoded", lambda view: _plain(view.reconstruction[-1])))
     rows.append(_Row(f"{last},\nhealthy twin", lambda view: _plain(view.healthy_twin[-1])))
     return rows
@@ -88,9 +95,7 @@ def _truth(view: SliceView, labels: str) -> NDArray[np.uint8] | None:
     return None if view.pixels is None else getattr(view.pixels, labels)
 
 
-def _image_row(channel: str) -> _Row:
-    place = CHANNELS.index(channel) if channel else -1
-    title = CHANNEL_TITLES.get(channel, "image")
+def _image_row(title: str, place: int) -> _Row:
     return _Row(title, lambda view: None if view.pixels is None else _plain(view.pixels.image[place]))
 
 

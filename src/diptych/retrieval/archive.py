@@ -30,7 +30,7 @@ from diptych.metrics.label_decoders import LabelDecoders
 from diptych.metrics.model_tables import tables_of_model
 from diptych.metrics.searcher import Searcher
 from diptych.model import FeatureDecomposingNetwork, load_model
-from diptych.model.shipped import shipped_model_of
+from diptych.model.shipped import named_model, shipped_model_of
 from diptych.progress import Progress, silent
 from diptych.retrieval.answer import Answer, named_matches
 from diptych.retrieval.answer_figures import draw_answer
@@ -79,7 +79,7 @@ class Archive:
         if isinstance(model, FeatureDecomposingNetwork):
             folder, network = None, model
         else:
-            folder = _shipped(store) if model is None else Path(model)
+            folder = _shipped(store) if model is None else named_model(model)
             network = load_model(folder)
         identity = NetworkEncoder(network).identity
         store.model.require(identity, store.path)
@@ -218,7 +218,8 @@ class Archive:
         """Query and first matches in a row, as a Pillow image."""
         shown = [self.explain(answer, place) for place in range(min(matches, len(answer.matches)))]
         query = self.view(answer.subject)
-        return draw_answer(answer, query, shown, pixel_spacing=answer.subject.pixel_spacing)
+        spacing = answer.subject.pixel_spacing
+        return draw_answer(answer, query, shown, pixel_spacing=spacing, about=self.description)
 
     def trust(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
         """Whether the slice looks like what the model and the archive know."""

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from diptych.archive import ArchiveCodes
-from diptych.drawing.sheet import CHANNEL_TITLES, LESION_COLOURS, NOTICE, Pixels
+from diptych.description import Description
+from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE, Pixels
 from diptych.drawing.tile import tile
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
 from diptych.retrieval.code_atlas import CodeEntry, MeanBrains, Panel, code_entries, decode_entries, mean_brains
 from diptych.retrieval.explanation import SliceView
-from diptych.volumes import ANATOMY_LABELS, CHANNELS, LESION_LABELS
 
 SHOWN: dict[Panel, tuple[str, ...]] = {"normal": ("t1", "t2"), "abnormal": ("flair",)}
 """Channels in which the codes of a panel are seen best."""
@@ -62,12 +62,11 @@ class _Canvas:
     brains: MeanBrains
 
     def channels(self, panel: Panel) -> list[int]:
-        if self.network.config.channels != len(CHANNELS):
-            return [0]
-        return [CHANNELS.index(name) for name in SHOWN[panel]]
+        return list(self.network.description.shown(SHOWN[panel]).values())
 
     def title(self, channel: int) -> str:
-        return CHANNEL_TITLES[CHANNELS[channel]] if self.network.config.channels == len(CHANNELS) else "image"
+        name = self.network.description.channels[channel]
+        return CHANNEL_TITLES.get(name, name)
 
     @property
     def proportions(self) -> str:
@@ -105,16 +104,14 @@ def _shifted(progress: Progress, before: int, whole: int) -> Progress:
 
 
 def _page(codes: ArchiveCodes, canvas: _Canvas, title: str, sections: list[str]) -> str:
-    brain = CHANNELS.index(BRAIN_CHANNEL) if canvas.network.config.channels == len(CHANNELS) else 0
+    about = canvas.network.description
+    brain = next(iter(about.shown((BRAIN_CHANNEL,)).values()))
     bands = "\n".join(
         f".band{number} {{ background-image: url({_png(tile(image[brain], canvas.brains.windows[brain]))}); }}"
         for number, image in enumerate(canvas.brains.images)
     )
     shape = f".brain, .patch {{ aspect-ratio: {canvas.proportions}; }}"
-    legend = " ".join(
-        f'<b style="color:rgb{colour}">■</b> {html.escape(LESION_LABELS[label])}'
-        for label, colour in LESION_COLOURS.items()
-    )
+    legend = " ".join(f'<b style="color:rgb{one.colour}">■</b> {html.escape(one.abbreviation)}' for one in about.lesion)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Codes of {html.escape(title)}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -160,7 +157,7 @@ def _card(canvas: _Canvas, panel: Panel, entry: CodeEntry, view: SliceView) -> s
     return f"""<div class="card" id="{panel}-{entry.id}"><h3>{entry.id}<span>{entry.share:.2%} of cells</span></h3>
 <div class="row">{patches}{brain}{_levels(entry)}</div>
 <div class="small">most at {row},{column} ({entry.heat[row, column]:,} slices)<br>
-{_meaning(view, panel, entry)}</div></div>
+{_meaning(view, panel, entry, canvas.network.description)}</div></div>
 """
 
 
@@ -193,10 +190,11 @@ def _levels(entry: CodeEntry) -> str:
     return f'<svg class="levels" viewBox="0 0 16 {10 * count}" preserveAspectRatio="none"><path d="{bars}"/></svg>'
 
 
-def _meaning(view: SliceView, panel: Panel, entry: CodeEntry) -> str:
+def _meaning(view: SliceView, panel: Panel, entry: CodeEntry, about: Description) -> str:
     """Labels that are decoded in the cell of the example, with their shares of it."""
     normal = panel == "normal"
-    labels, names = (view.predicted_anatomy, ANATOMY_LABELS) if normal else (view.predicted_lesion, LESION_LABELS)
+    labels = view.predicted_anatomy if normal else view.predicted_lesion
+    names = {0: "background", **(about.anatomy_names if normal else about.lesion_names)}
     if labels is None:
         return ""
     h, w = entry.heat.shape

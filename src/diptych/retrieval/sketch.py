@@ -27,7 +27,7 @@ from diptych.retrieval.answer import Answer
 from diptych.retrieval.archive import Archive
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.retrieval.question import Question
-from diptych.volumes import LESION_LABELS, Limits
+from diptych.volumes import Limits
 from diptych.volumes.geometry import to_canonical
 from diptych.volumes.nifti import read_nifti
 
@@ -87,9 +87,10 @@ class Sketcher:
         if labels.shape != size:
             shape = "x".join(map(str, labels.shape))
             raise LabelError(f"sketch of {shape} pixels: this model takes {size[0]}x{size[1]}; paint it on a slice")
-        known = range(self.network.config.lesion_classes)
+        about = self.network.description
+        known = range(len(about.lesion) + 1)
         if unknown := sorted({*np.unique(labels).tolist()} - {*known}):
-            names = ", ".join(f"{label} {name}" for label, name in LESION_LABELS.items())
+            names = ", ".join(f"{label} {name}" for label, name in {0: "background", **about.lesion_names}.items())
             raise LabelError(f"sketch with labels {unknown[:5]}: the labels are {names}; use only these")
         if not np.any(labels):
             raise LabelError("sketch without any lesion: every label is 0; paint at least one pixel")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
-from diptych.drawing.sheet import ANATOMY_COLOURS, LESION_COLOURS
+from diptych.description import Description
 from diptych.drawing.tile import EDGE, tile_size
 from diptych.retrieval.explanation import SliceView
 from diptych.server.cases import Case, Cases
@@ -53,13 +53,14 @@ class Drawing:
 
 def draw(cases: Cases, case: Case, z: int, drawing: Drawing) -> bytes:
     """A PNG of one slice of a case."""
+    about = cases.library.current.description
     if drawing.kind in ("image", "thumbnail"):
         return _encode(_grey(_image(cases, case, z, drawing), window_for(cases, case, drawing)))
     if drawing.kind == "label":
-        return _encode(_paint(_known(cases, case, z, drawing), LESION_COLOURS))
+        return _encode(_paint(_known(cases, case, z, drawing), about.lesion_colours))
     if drawing.kind == "mask":
         labels = cases.lesion(case, z)
-        return _encode(_paint(_enlarged(labels, _size(labels.shape, case, drawing)), LESION_COLOURS))
+        return _encode(_paint(_enlarged(labels, _size(labels.shape, case, drawing)), about.lesion_colours))
     scale, image = (0.0, 1.0), None
     if drawing.channel in case.files:
         signal = cases.signal(case, drawing.channel)
@@ -72,6 +73,7 @@ def draw(cases: Cases, case: Case, z: int, drawing: Drawing) -> bytes:
         cases.view(case, z),
         drawing,
         channel,
+        about=about,
         size=size,
         scale=scale,
         window=window_for(cases, case, drawing),
@@ -84,6 +86,7 @@ def draw_decoded(
     drawing: Drawing,
     channel: int,
     *,
+    about: Description,
     size: tuple[int, int],
     scale: tuple[float, float] = (0.0, 1.0),
     window: Window = CODES_WINDOW,
@@ -91,11 +94,11 @@ def draw_decoded(
 ) -> bytes:
     """A PNG of what codes decode to; `scale` is the mean and deviation that turn z-scores into signal."""
     if drawing.kind == "mask":
-        return _encode(_paint(_enlarged(view.predicted_lesion, size), LESION_COLOURS))
+        return _encode(_paint(_enlarged(view.predicted_lesion, size), about.lesion_colours))
     if drawing.kind == "anatomy":
         if view.predicted_anatomy is None:
             raise not_found("anatomy: this model predicts none")
-        return _encode(_paint(_enlarged(view.predicted_anatomy, size), ANATOMY_COLOURS))
+        return _encode(_paint(_enlarged(view.predicted_anatomy, size), about.anatomy_colours))
     if drawing.kind == "difference":
         seen = view.reconstruction[channel] if image is None else image
         return _encode(_heat(_resized(_difference(seen, view.healthy_twin[channel]), size)))

@@ -92,7 +92,7 @@ def _inline(asking: Asking, subject: EncodedSlice, view: SliceView, channel: str
     place = channel_place(asking.service.cases, channel)
 
     def picture(kind: Kind) -> str:
-        png = draw_decoded(view, Drawing(kind, channel, HEIGHT), place, size=size)
+        png = draw_decoded(view, Drawing(kind, channel, HEIGHT), place, about=asking.archive.description, size=size)
         return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
     return Pictures(

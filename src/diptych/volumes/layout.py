@@ -1,18 +1,19 @@
-"""Which files make up which patient: BraTS folders of every release from 2017 to 2024, or files named one by one.
+"""Which files make up which patient: BraTS folders of every release from 2017 to 2024, BIDS, or files one by one.
 
 Knows file names only; it opens nothing (`nifti.py` does) and builds no path from what a file contains.
 
 | panel    | names (before .nii or .nii.gz, any case)      |
 |----------|-----------------------------------------------|
-| t1       | t1, t1n                                       |
+| t1       | t1, t1n, t1w                                  |
 | t1gd     | t1ce, t1c, t1gd                               |
 | t2       | t2, t2w                                       |
 | flair    | flair, t2f                                    |
-| lesion   | seg, segm, segmentation, label, labels        |
+| lesion   | seg, segm, segmentation, label, labels, lesion, mask, roi (not a brain mask) |
 | anatomy  | anatomy                                       |
 
 A name stands alone (`CASE/t1.nii.gz`: the folder gives the patient key) or behind the key and `_` or `-`
-(`CASE_t1.nii.gz`). A phantom's healthy twin carries `twin-` before the channel (`CASE-twin-t1n.nii.gz`).
+(`CASE_t1.nii.gz`). Names after BIDS are in `bids.py`; such a person's files may lie in several folders. A phantom's
+healthy twin carries `twin-` before the channel (`CASE-twin-t1n.nii.gz`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diptych.errors import LayoutError, MissingChannelError
+from diptych.volumes.bids import is_derived, parse_name, person_of
 from diptych.volumes.volume import CHANNELS
 
+MASKS = ("lesion", "mask", "roi")
+"""Names that also other things than lesions carry: they belong to the patient whose key they spell, and to no other."""
 NAMES = {
-    "t1": ("t1n", "t1"),
+    "t1": ("t1n", "t1", "t1w"),
     "t1gd": ("t1c", "t1ce", "t1gd"),
     "t2": ("t2w", "t2"),
     "flair": ("t2f", "flair"),
-    "lesion": ("seg", "segm", "segmentation", "label", "labels"),
+    "lesion": ("seg", "segm", "segmentation", "label", "labels", *MASKS),
     "anatomy": ("anatomy",),
 }
 _PANEL_OF = {name: panel for panel, names in NAMES.items() for name in names}
@@ -77,6 +81,7 @@ class _NamedFile:
     patient_key: str
     panel: str
     twin: bool
+    stripped: bool = False
 
 
 def find_patients(source: Path | str) -> list[PatientFiles]:
@@ -89,7 +94,9 @@ def find_patients(source: Path | str) -> list[PatientFiles]:
     source = Path(source)
     if not source.is_dir():
         raise LayoutError(f"{one_line(source)}: not a folder; give the folder that holds the patients' files")
-    patients = [patient for folder in _folders(source) for patient in _patients_in(folder)]
+    persons: list[_NamedFile] = []
+    patients = [patient for folder in _folders(source) for patient in _patients_in(folder, persons)]
+    patients += _bids_patients(persons, source)
     if not patients:
         looked_for = ", ".join(f"*{name}.nii[.gz]" for channel in CHANNELS for name in NAMES[channel])
         raise LayoutError(f"{one_line(source)}: no patient found; file names looked for end in {looked_for}")
@@ -186,12 +193,26 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _patients_in(folder: Path) -> list[PatientFiles]:
-    """The patients whose files lie directly in one folder."""
+def _bids_patients(files: list[_NamedFile], source: Path) -> list[PatientFiles]:
+    """The persons and visits of a BIDS data set, whose files may lie in several folders."""
+    original = {file.patient_key for file in files if _is_image(file) and not is_derived(file.path, source)}
+    by_key: dict[str, list[_NamedFile]] = defaultdict(list)
+    for file in files:
+        if not (_is_image(file) and file.patient_key in original and is_derived(file.path, source)):
+            by_key[file.patient_key].append(file)
+    for key, own in by_key.items():  # of two images of a channel, the one that says that its skull is gone
+        better = {file.panel for file in own if file.stripped and _is_image(file)}
+        by_key[key] = [file for file in own if file.stripped or not _is_image(file) or file.panel not in better]
+    with_images = sorted(key for key, own in by_key.items() if any(_is_image(file) for file in own))
+    return [_gather(key, by_key[key]) for key in with_images]
+
+
+def _patients_in(folder: Path, persons: list[_NamedFile]) -> list[PatientFiles]:
+    """The patients whose files lie directly in one folder; what BIDS names goes to `persons` instead."""
     by_key: dict[str, list[_NamedFile]] = defaultdict(list)
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(".") and (named := _named_file(path)) is not None:
-            by_key[named.patient_key].append(named)
+            (persons if person_of(named.patient_key) else by_key[named.patient_key]).append(named)
     with_images = {key for key, files in by_key.items() if any(_is_image(file) for file in files)}
     if len(with_images) == 1:
         _adopt_stray_labels(by_key, next(iter(with_images)))
@@ -204,8 +225,13 @@ def _adopt_stray_labels(by_key: dict[str, list[_NamedFile]], only_key: str) -> N
     BraTS 2020 ships one: `BraTS20_Training_355/W39_1998.09.19_Segm.nii`.
     """
     own = {file.panel for file in by_key[only_key] if not file.twin}
-    strays = [file for key, files in by_key.items() if key != only_key for file in files]
+    strays = [file for key, files in by_key.items() if key != only_key for file in files if not _is_mask(file)]
     by_key[only_key].extend(file for file in strays if not file.twin and file.panel not in own)
+
+
+def _is_mask(file: _NamedFile) -> bool:
+    named = split_name(file.path)
+    return named is not None and named[1] in MASKS
 
 
 def _is_image(file: _NamedFile) -> bool:
@@ -214,8 +240,14 @@ def _is_image(file: _NamedFile) -> bool:
 
 def _named_file(path: Path) -> _NamedFile | None:
     match = _FILE_NAME.fullmatch(path.name)
-    if match is None or path.is_dir():
+    if path.is_dir():
         return None
+    if (bids := parse_name(path.name)) is not None:
+        return _NamedFile(path, bids.key, bids.panel, False, bids.stripped)
+    if match is None or (match["name"].lower() in MASKS and "brain" in (match["key"] or "").lower()):
+        return None
+    if (match["key"] or "").startswith("sub-") and match["name"].lower() in MASKS:
+        return None  # a mask of another kind, of a data set whose lesions have names of their own
     key = match["key"] or path.absolute().parent.name
     return _NamedFile(path, key, _PANEL_OF[match["name"].lower()], match["twin"] is not None)
 

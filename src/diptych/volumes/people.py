@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from diptych.volumes.bids import person_of
+
 _TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+)-\d+", re.IGNORECASE)
 
 
 def subject_of(patient_key: str) -> str:
-    """The person behind a patient key: BraTS 2023 and later number time points of one person at the end.
+    """The person behind a patient key: BraTS 2023 and later, and BIDS, name time points of one person at the end.
 
-    >>> subject_of("BraTS-GLI-00020-001"), subject_of("BraTS20_Training_001")
-    ('BraTS-GLI-00020', 'BraTS20_Training_001')
+    >>> subject_of("BraTS-GLI-00020-001"), subject_of("BraTS20_Training_001"), subject_of("sub-07_ses-2")
+    ('BraTS-GLI-00020', 'BraTS20_Training_001', 'sub-07')
     """
     match = _TIME_POINT.fullmatch(patient_key)
-    return match[1] if match else patient_key
+    return match[1] if match else person_of(patient_key) or patient_key
 
 
 def names_of(patient_key: str) -> frozenset[str]:

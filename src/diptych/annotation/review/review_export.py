@@ -17,7 +17,7 @@ from pathlib import Path
 
 from diptych.annotation.places import make_folder, write_output
 from diptych.annotation.review.review_list import SUFFIX, Doubt, Kind
-from diptych.drawing.sheet import ANATOMY_COLOURS, LESION_COLOURS
+from diptych.description import GLIOMA
 from diptych.errors import InputError, UsageError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
@@ -111,8 +111,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 NAMES = {"lesion": LESION_LABELS, "anatomy": ANATOMY_LABELS}
-COLOURS = {"lesion": LESION_COLOURS, "anatomy": ANATOMY_COLOURS}
-LONG_NAMES = {"NET": "necrotic or non-enhancing core", "ED": "oedema", "ET": "enhancing tumour"}
+COLOURS = {"lesion": GLIOMA.lesion_colours, "anatomy": GLIOMA.anatomy_colours}
+LONG_NAMES = {one.abbreviation: one.name for one in GLIOMA.lesion}
 
 
 def itksnap_table(kind: Kind) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.drawing.sheet import CHANNEL_TITLES, LESION_COLOURS
+from diptych.drawing.sheet import CHANNEL_TITLES
 from diptych.evaluation.context import Context
 from diptych.evaluation.evaluation_data import DecomposedPatient
 from diptych.evaluation.part import Block, Cell, Figure, Part, Section, Table, Words
@@ -78,7 +78,11 @@ def _picture(context: Context, name: str, key: str, failing: Failing) -> Figure:
     ]
     return Figure.of_image(
         kind.title,
-        draw_panel(tiles, colours={"lesion": LESION_COLOURS}, pixel_spacing=patient.record.pixel_spacing),
+        draw_panel(
+            tiles,
+            colours={"lesion": context.network.description.lesion_colours},
+            pixel_spacing=patient.record.pixel_spacing,
+        ),
         caption=f"{key}, slice {failing.worst}: the worst of all by {kind.measure}, {failing.severity:.3g}.",
     )
 

@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure as Plot
 from PIL import Image
 
-from diptych.drawing.sheet import ANATOMY_COLOURS, CHANNEL_TITLES, LESION_COLOURS
+from diptych.drawing.sheet import CHANNEL_TITLES
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
 from diptych.evaluation.part import Block, Figure, Part, Section, Words
@@ -73,12 +73,12 @@ def _panel(context: Context, trial: Trial, place: int, by: str) -> Figure:
     tiles = [_tile(context, trial, place, by, "query", "")]
     for rank, one in enumerate(found, start=1):
         tiles.append(_tile(context, trial, one, by, f"match {rank}", f"Dice {dice[one]:.2f}"))
-    key = trial.slices.keys[trial.slices.volume[place]]
+    key, about = trial.slices.keys[trial.slices.volume[place]], context.network.description
     return Figure.of_image(
         f"{key}, searched by {by}",
         draw_panel(
             tiles,
-            colours={"lesion": LESION_COLOURS, "anatomy": ANATOMY_COLOURS},
+            colours={"lesion": about.lesion_colours, "anatomy": about.anatomy_colours},
             pixel_spacing=context.records[key].pixel_spacing,
         ),
         caption=f"Nearest by {ASKED[by]}, Euclidean distance, one slice per patient; labels are the true ones.",
