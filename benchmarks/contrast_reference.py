@@ -3,7 +3,7 @@
     python benchmarks/contrast_reference.py PATIENTS --keys train.txt --write
     python benchmarks/contrast_reference.py PATIENTS --keys test.txt
 
-Needs real patients, so its result is kept in the package (`retrieval/channel_check.json`): means over patients,
+Needs real patients, so its result is kept in the package (`volumes/channel_check.json`): means over patients,
 nobody's own data.
 """
 
@@ -17,8 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-import diptych.retrieval.channel_check as contrast
+import diptych.volumes.channel_check as contrast
 from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient
+
+SHRINKAGE = 0.3
+"""Share of the covariance's diagonal that replaces the rest of it."""
 
 
 def main() -> None:
@@ -40,9 +43,17 @@ def read(files: PatientFiles) -> Volume:
     return read_patient(replace(files, twin={}, lesion=None, anatomy=None))
 
 
+def fit_reference(patients: list[contrast.Description]) -> contrast.Reference:
+    """Mean and inverse shrunken covariance of patients whose channels are in order."""
+    features = np.stack([patient.in_order(tuple(range(len(CHANNELS)))) for patient in patients])
+    covariance = np.cov(features.T)
+    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.diag(np.diag(covariance))
+    return contrast.Reference(features.mean(axis=0), np.asarray(np.linalg.inv(shrunk), dtype=np.float64))
+
+
 def write_reference(patients: list[PatientFiles]) -> None:
     described = [found for files in patients if (found := contrast.describe(read(files))) is not None]
-    fitted = contrast.fit_reference(described)
+    fitted = fit_reference(described)
     values = {
         "patients": len(described),
         "mean": np.round(fitted.mean, 4).tolist(),

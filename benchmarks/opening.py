@@ -33,7 +33,7 @@ import numpy as np
 from diptych.archive import ArchiveStore
 from diptych.retrieval.catalogue import open_catalogue
 from diptych.search import Query, SearchEngine
-from diptych.tables import Tables, panel_tables
+from diptych.search.tables import Tables, panel_tables
 imported = time.perf_counter()
 path, codebooks = sys.argv[1], np.load(sys.argv[2])
 tables = Tables(*(panel_tables(codebooks[panel], cells=64) for panel in ("normal", "abnormal")))

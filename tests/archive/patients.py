@@ -54,7 +54,8 @@ class FakeEncoder:
 
 def main(folder: Path, archive: Path) -> None:
     from diptych.archive import ArchiveWriter
-    from diptych.archive.indexing import find_sources, index_patients
+    from diptych.archive.indexing import index_patients
+    from diptych.volumes.sources import find_sources
 
     print("ready", flush=True)
     encoder = FakeEncoder()

@@ -14,14 +14,15 @@ import pytest
 from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.copies import patient_files
 from diptych.archive.encoding import NetworkEncoder, encode_volume
-from diptych.archive.indexing import IndexOptions, IndexReport, find_sources, index_patients
+from diptych.archive.indexing import IndexOptions, IndexReport, index_patients
 from diptych.archive.integrity import verify_archive
 from diptych.archive.metadata import DateShift
 from diptych.archive.records import VolumeInfo
 from diptych.config import ModelConfig
-from diptych.errors import ArchiveMismatchError, InputError, LayoutError
+from diptych.errors import ArchiveError, ArchiveMismatchError, InputError, LayoutError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.volumes import read_patient
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import CHANNEL_FILES, FakeEncoder, write_patient
 
 CANARY = "CANARY^PATIENT"
@@ -99,7 +100,7 @@ def test_a_bad_patient_is_reported_and_the_others_are_indexed(source: Path, tmp_
 
 def test_the_same_patient_in_two_sources_is_refused(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "again")
-    with pytest.raises(LayoutError, match="another source too"):
+    with pytest.raises(LayoutError, match="is also in"):
         find_sources([source, tmp_path / "again"])
 
 
@@ -241,3 +242,24 @@ def test_real_patients_are_indexed_verified_and_found_again(brats: Path, tmp_pat
         again = encode_volume(volume, VolumeInfo("A", "A"), encoder, batch_size=size)
         stored = ArchiveStore.open(tmp_path / "A").record(patients[0].patient_key)
         np.testing.assert_array_equal(again.normal_ids, stored.normal_ids)
+
+
+def test_a_folder_of_patients_does_not_become_an_archive(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="is a folder of something else, not an archive"):
+        run_index(source, source)
+    assert not (source / "archive.sqlite").exists()
+    (tmp_path / "empty").mkdir()
+    assert len(run_index(source, tmp_path / "empty").added) == 3
+
+
+def test_archives_among_patients_are_not_read_as_patients(source: Path, tmp_path: Path) -> None:
+    run_index(source, source / "archive")
+    assert len(find_sources([source])) == 3
+    with pytest.raises(LayoutError, match="is an archive, not a folder of patients"):
+        find_sources([source / "archive"])
+
+
+def test_exchanged_channels_are_said(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noticed = "The channels t2 and flair look exchanged; check which file is which."
+    monkeypatch.setattr("diptych.archive.indexing.contrast_warnings", lambda volume: [noticed])
+    assert all(noticed in said for said in run_index(source, tmp_path / "A").warnings.values())

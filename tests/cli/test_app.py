@@ -8,8 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from diptych import errors
 from diptych.cli.app import OneLineErrors, app
-from diptych.errors import DiptychError, InputError
+from diptych.errors import DiptychError
 from tests.conftest import Run
 
 HEAVY = ("torch", "numpy", "scipy", "nibabel", "numba", "matplotlib", "PIL")
@@ -37,7 +38,7 @@ def test_every_command_and_option_explains_itself() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("error", [DiptychError, *DiptychError.__subclasses__(), *InputError.__subclasses__()])
+@pytest.mark.parametrize("error", [kind for kind in vars(errors).values() if isinstance(kind, type)])
 def test_an_error_becomes_one_line_and_its_exit_code(error: type[DiptychError]) -> None:
     failing = typer.Typer(cls=OneLineErrors)
     failing.callback()(lambda: None)
@@ -57,6 +58,7 @@ def test_an_error_becomes_one_line_and_its_exit_code(error: type[DiptychError]) 
 def test_debug_shows_the_trace(diptych: Run) -> None:
     done = diptych("--debug", "show", "nowhere")
     assert "Traceback" in done.stderr
+    assert done.returncode == diptych("show", "nowhere").returncode
 
 
 @pytest.mark.e2e

@@ -166,22 +166,6 @@ def test_start_lowers_the_error() -> None:
     assert quantizer(grid).error < 0.8 * before
 
 
-def test_even_use_has_full_usage_and_perplexity() -> None:
-    quantizer = a_quantizer()
-    quantizer.counts.fill_(3.0)
-    use = quantizer.use()
-    assert use.usage == 1.0
-    assert use.perplexity == pytest.approx(16.0, rel=1e-5)
-
-
-def test_one_code_in_use_has_perplexity_one() -> None:
-    quantizer = a_quantizer()
-    quantizer.counts[2] = 3.0
-    use = quantizer.use()
-    assert use.usage == 1 / 16
-    assert use.perplexity == pytest.approx(1.0)
-
-
 WORKER = """
 import sys, torch, torch.distributed as dist
 from tests.model.test_quantizer import a_grid, a_quantizer

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from diptych.phantom import PhantomConfig, make_phantom
-from diptych.retrieval.channel_check import contrast_warnings
 from diptych.volumes import CHANNELS, Volume, find_patients, read_patient
+from diptych.volumes.channel_check import contrast_warnings
 
 
 @pytest.fixture(scope="module")

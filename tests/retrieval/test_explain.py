@@ -10,11 +10,12 @@ import torch
 
 from diptych.archive import ArchiveWriter, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder
-from diptych.archive.indexing import find_sources, index_patients
+from diptych.archive.indexing import index_patients
 from diptych.errors import ArchiveError, UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, Question, compose
 from diptych.retrieval.explanation import decode
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
 from tests.retrieval.making import make_record, write_archive
 

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeInfo, VolumeRecord
 from diptych.archive.encoding import encode_volume
 from diptych.errors import ArchiveError, ArchiveMismatchError, DiptychError, MissingChannelError, UsageError
+from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, EncodedSlice, Question, compose, region_of_cells
 from diptych.retrieval.encoded_slice import read_one
 from diptych.retrieval.question import slice_query
 from diptych.search import Query
 from diptych.search.tables import Tables
 from tests.archive.patients import write_patient
-from tests.retrieval.making import tiny_network
+from tests.retrieval.making import make_record, tiny_network, write_archive
 
 Distances = dict[tuple[str, int], float]
 
@@ -205,3 +206,25 @@ def test_learned_tables_are_the_default_where_the_model_has_them(archive: Archiv
     assert learned.settled(Question()).metric == "learned"
     assert learned.settled(Question(combine="paper")).metric == "euclidean"
     assert learned.settled(Question(metric="angular")).metric == "angular"
+
+
+def test_the_same_scan_under_another_name_is_not_found(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
+    record, other = make_record(0), make_record(2)
+    double = replace(record, info=replace(record.info, volume_key="Double", patient_key="Somebody else"))
+    archive = Archive.open(write_archive(tmp_path / "A", network, [record, double, other]), model=network)
+    subject = archive.stored("V00", z_index=5)
+    assert [match.volume.volume_key for match in archive.query(subject).matches] == ["V02"]
+    own = archive.query(subject, Question(include_own=True)).matches
+    assert {match.volume.volume_key for match in own[:2]} == {"V00", "Double"}
+
+
+def test_only_allowed_volumes_are_found(archive: Archive) -> None:
+    allowed = np.array([info.volume_key == "V05" for info in archive.catalogue.volumes])
+    subject = archive.stored("V01", z_index=6)
+    assert [one.volume.volume_key for one in archive.query(subject, Question(allowed=allowed)).matches] == ["V05"]
+    assert archive.query(subject, Question(allowed=allowed, where="volume_key = 'V04'")).matches == ()
+
+
+def test_a_name_instead_of_a_slice_gets_one_line(archive: Archive) -> None:
+    with pytest.raises(UsageError, match=r"query\('V01'\): takes a slice; archive.stored\(KEY\)"):
+        archive.query("V01")  # type: ignore[arg-type]

@@ -134,7 +134,9 @@ def test_a_figure_is_drawn(ask: Ask, folder: Path) -> None:
         ("V02", ("--slice", 5, "--anywhere", "shifted"), 2, "search by abnormal"),
         ("V02", ("--slice", 5, "--figure", "out.jpg"), 2, "ends in .png"),
         ("V02", ("--slice", 5, "--figure", "nowhere/out.png"), 3, "cannot be written"),
-        ("patients/New-1/nothing", (), 6, "holds no volume"),
+        ("patients/New-1/nothing", (), 3, "patients/New-1/nothing: no such folder"),
+        ("Nobody", (), 6, "holds no volume"),
+        ("V02", ("--slice", 5, "--find", "volumes"), 2, "--slice 5: whole volumes"),
     ],
 )
 def test_bad_input_gets_one_line(ask: Ask, query: str, options: tuple[object, ...], code: int, says: str) -> None:

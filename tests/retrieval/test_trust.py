@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeRecord
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, EncodedSlice
+from diptych.search import SearchEngine
 from tests.archive.patients import write_patient
 from tests.retrieval.making import make_record, write_archive
 
@@ -82,3 +83,26 @@ def test_one_patient_has_no_neighbours(network: FeatureDecomposingNetwork, tmp_p
 def test_noise_in_place_of_a_brain_is_said(archive: Archive, tmp_path: Path) -> None:
     warnings = archive.encode(write_patient(tmp_path, "Noise-1"), z_index=4).warnings
     assert any("do not look like" in warning for warning in warnings)
+
+
+def test_what_is_usual_is_worked_out_once_for_all_processes(
+    network: FeatureDecomposingNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_archive(tmp_path / "A", network, [make_record(number) for number in range(6)])
+    first = Archive.open(path, model=network)
+    trust = first.trust(first.stored("V00", z_index=5))
+    second = Archive.open(path, model=network)
+    monkeypatch.setattr(SearchEngine, "search_batch", None)
+    assert second.trust(second.stored("V00", z_index=5)) == trust
+
+
+def test_what_was_usual_in_another_version_is_not_believed(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
+    records = [make_record(number) for number in range(6)]
+    path = write_archive(tmp_path / "A", network, records)
+    archive = Archive.open(path, model=network)
+    archive.trust(archive.stored("V00", z_index=5))
+    write_archive(path, network, [replace(make_record(9), info=replace(make_record(9).info, patient_key="New"))])
+    fresh = write_archive(tmp_path / "B", network, [*records, make_record(9)])
+    grown = archive.refreshed()
+    other = Archive.open(fresh, model=network)
+    assert grown.trust(grown.stored("V00", z_index=5)) == other.trust(other.stored("V00", z_index=5))

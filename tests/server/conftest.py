@@ -15,7 +15,7 @@ import uvicorn
 
 from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
-from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+from diptych.archive.indexing import IndexOptions, index_patients
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_networks import LabelEncoder
 from diptych.retrieval import Archive
@@ -23,6 +23,7 @@ from diptych.retrieval.sketch import Sketcher
 from diptych.server.serve import bind
 from diptych.server.settings import ServerSettings
 from diptych.server.web_app import create_app
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
 from tests.retrieval.making import tiny_network
 

@@ -10,10 +10,11 @@ import pytest
 
 from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
-from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+from diptych.archive.indexing import IndexOptions, index_patients
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
 from diptych.search.tables import Tables
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
 from tests.retrieval.making import make_record, tiny_network, write_archive
 from tests.server.conftest import API, finish, serving

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from diptych.retrieval import Archive, Question
+from diptych.retrieval.sketch import Sketcher
 from tests.server.conftest import API, finish
 
 SUBJECT = {"volume": "Case-1", "z": 4}
@@ -188,3 +189,9 @@ def test_a_match_explains_itself(client: httpx.Client, more: dict[str, Any]) -> 
     assert 0 <= told["lesion_agreement"] <= 1
     assert told["query"]["twin"].startswith("data:" if more else API)
     assert client.post(f"{API}/explain", json={"search": search, "rank": 9}).status_code == 404
+
+
+def test_painting_reads_the_label_encoder_once(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(client, subject=sketch(), by="abnormal")
+    monkeypatch.setattr(Sketcher, "open", None)
+    assert ask(client, subject=sketch(), by="abnormal")["matches"]

@@ -144,12 +144,22 @@ def test_damage_in_the_store_is_mended(patients: Path) -> None:
     SliceStore.open(patients.parent / "store", verify=True)
 
 
-def test_a_key_in_two_sources_is_reported(patients: Path) -> None:
+def test_a_key_in_two_sources_is_refused(patients: Path) -> None:
     other = patients.parent / "more"
     write_patient(other, make_volume("p0", seed=77))
-    report = prepare([patients, other], patients.parent / "store", geometry=SMALL)
-    assert len(report.written) == 3
-    assert "was taken from" in report.failed[f"p0 in {other}"]
+    with pytest.raises(LayoutError, match=r"more: patient p0 is also in .*; give one of them"):
+        prepare([patients, other], patients.parent / "store", geometry=SMALL)
+
+
+def test_a_folder_given_twice_counts_once(patients: Path) -> None:
+    report = prepare([patients, patients / ".." / patients.name], patients.parent / "store", geometry=SMALL)
+    assert (len(report.written), report.failed) == (3, {})
+
+
+def test_a_store_that_cannot_be_written_is_said_in_one_line(patients: Path) -> None:
+    (patients.parent / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"file/store: cannot be written \(Not a directory\); give another --out"):
+        prepare([patients], patients.parent / "file" / "store", geometry=SMALL)
 
 
 def test_the_same_voxels_under_two_keys_are_warned_about(patients: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from diptych.errors import TrainingError
 from diptych.training.guard import WORKSPACE, Guard, name_memory_failure, require_memory
+from diptych.training.trainer import doubts_about
 
 
 def repeat(guard: Guard, metrics: dict[str, float]) -> None:
@@ -25,7 +26,9 @@ def test_healthy_metrics_pass() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_not_a_number_is_named_at_once(value: float) -> None:
-    with pytest.raises(TrainingError, match=r"step 7: segmentation is not a finite number.*learning_rate"):
+    with pytest.raises(
+        TrainingError, match=r"step 7: segmentation is not a finite number.*learning_rate.* --precision float32$"
+    ):
         Guard(256).check(7, {"reconstruction": 1.0, "segmentation": value})
 
 
@@ -82,3 +85,11 @@ def test_part_that_cannot_fit_is_refused_with_one_that_can(monkeypatch: pytest.M
     require_memory(per_image, 10, 112, (96, 64), torch.device("cpu"))
     with pytest.raises(TrainingError, match=r"12 images of 96x64 at a time need .*try --set micro_batch=10"):
         require_memory(per_image, 12, 112, (96, 64), torch.device("cpu"))
+
+
+def test_a_network_that_finds_nothing_is_not_handed_over_without_a_word() -> None:
+    sound = {"dice_whole": 0.4, "normal_usage": 0.7, "abnormal_usage": 0.3}
+    assert doubts_about(sound) == []
+    first, second = doubts_about({**sound, "dice_whole": 0.0, "abnormal_usage": 1 / 256})
+    assert "finds no lesion" in first
+    assert "abnormal codebook has collapsed" in second

@@ -72,3 +72,13 @@ def test_rises_then_falls_to_the_final_fraction() -> None:
 def test_papers_rate_is_constant() -> None:
     config = TrainingConfig(learning_rate=1e-4, warmup_steps=0, schedule="constant")
     assert {learning_rate(step, 50, config) for step in range(1, 51)} == {1e-4}
+
+
+def test_a_run_ends_when_its_minutes_are_over_whatever_was_planned() -> None:
+    plan = Plan(Length(minutes=1), steps_per_epoch=10)
+    for step in range(1, 31):
+        plan.observe(step, 0.1 * step)
+    assert plan.steps is not None
+    assert plan.steps > 500
+    plan.observe(31, 60.0)  # every step has become slower since
+    assert plan.done(31)

@@ -18,10 +18,11 @@ from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
-from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+from diptych.archive.indexing import IndexOptions, index_patients
 from diptych.model import load_model
 from diptych.model.shipped import shipped_model
 from diptych.phantom import PhantomConfig, write_phantoms
+from diptych.volumes.sources import find_sources
 from tests.conftest import ROOT
 from tests.viewer.room import Room
 

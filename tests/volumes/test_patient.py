@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.errors import GeometryError, MissingChannelError, VolumeError
+from diptych.errors import GeometryError, MissingChannelError, UsageError, VolumeError
 from diptych.volumes import Volume, find_patients, patient_from_files, read_patient, voxel_hash, write_nifti
 from tests.volumes.making import LPS, SHAPE, brain, nifti_bytes, packed, write_patient
 
@@ -113,3 +113,8 @@ def test_hash_sees_one_voxel_channel_name_and_axis_order(tmp_path: Path) -> None
         replace(volume, array=volume.array.reshape(1, 8, 7, 9)),
     ]
     assert len({voxel_hash(volume), *map(voxel_hash, others)}) == 5
+
+
+def test_a_folder_instead_of_files_gets_one_line() -> None:
+    with pytest.raises(UsageError, match=r"read_patient\('folder'\): takes what find_patients gives"):
+        read_patient("folder")  # type: ignore[arg-type]

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diptych.errors import InputError, LayoutError
+from diptych.errors import InputError
 from diptych.files import write_bytes
-from diptych.volumes import PatientFiles, find_patients
+from diptych.volumes import PatientFiles
 from diptych.volumes.layout import one_line
+from diptych.volumes.sources import find_sources
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,7 @@ def find_places(sources: Sequence[Path | str], out: Path | str | None = None) ->
     Raises:
         LayoutError: a source holds no patient, or two of them claim one key.
     """
-    found: dict[str, Place] = {}
-    for source in sources:
-        for files in find_patients(source):
-            place = _place(files, None if out is None else Path(out))
-            earlier = found.setdefault(files.patient_key, place)
-            if earlier.files.channels != files.channels:
-                there = next(iter(earlier.files.channels.values())).parent
-                raise LayoutError(
-                    f"{one_line(source)}: patient {files.patient_key} is also in {one_line(there)}; give one of them"
-                )
-    return [found[key] for key in sorted(found)]
+    return [_place(files, None if out is None else Path(out)) for files in find_sources(sources)]
 
 
 def _place(files: PatientFiles, out: Path | None) -> Place:

@@ -26,6 +26,7 @@ from diptych.archive.schema import (
     connect_writer,
     create_tables,
     explain,
+    holds_other_things,
     is_blank,
     load_header,
     make_private,
@@ -56,6 +57,10 @@ class ArchiveWriter(ArchiveStore):
         path = Path(path)
         if model is None:
             require_archive(path)
+        elif holds_other_things(path):
+            raise ArchiveError(
+                f"{path}: is a folder of something else, not an archive; name a folder that is new or empty"
+            )
         with explain(path, writing=True):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FolderLock(path / LOCK)

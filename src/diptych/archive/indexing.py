@@ -20,10 +20,11 @@ from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
 from diptych.archive.records import VolumeInfo
 from diptych.archive.schema import explain
-from diptych.errors import InputError, LayoutError
+from diptych.errors import InputError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
-from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
+from diptych.volumes import PatientFiles, read_patient, subject_of
+from diptych.volumes.channel_check import contrast_warnings
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,6 @@ class IndexReport:
     slices: int = 0
     """Slices encoded in this run."""
     seconds: float = 0.0
-
-
-def find_sources(sources: Sequence[Path]) -> list[PatientFiles]:
-    """All patients of several folders; a key that two folders claim is refused."""
-    found: dict[str, PatientFiles] = {}
-    for source in sources:
-        for files in find_patients(source):
-            if files.patient_key in found:
-                raise LayoutError(f"{source}: patient {files.patient_key} is in another source too; give one of them")
-            found[files.patient_key] = files
-    return list(found.values())
 
 
 def index_patients(
@@ -115,8 +105,8 @@ class _Indexer:
         if self._is_stored(info):
             return "unchanged"
         volume = read_patient(replace(files, twin={}), description=self.encoder.description)
-        if volume.warnings:
-            report.warnings[key] = volume.warnings
+        if warnings := (*volume.warnings, *contrast_warnings(volume)):
+            report.warnings[key] = warnings
         record = encode_volume(
             volume,
             info,

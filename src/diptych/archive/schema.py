@@ -75,6 +75,13 @@ class Header:
         )
 
 
+def holds_other_things(path: Path) -> bool:
+    """Whether a folder is there that is no archive and not empty; files that a killed first run left do not count."""
+    if not path.is_dir() or (path / DATABASE).exists():
+        return False
+    return any(entry.suffix != ".lock" and not entry.name.startswith(".") for entry in path.iterdir())
+
+
 def is_blank(database: sqlite3.Connection) -> bool:
     """Whether nothing was ever stored: a new file, or one whose creation was cut short."""
     tables = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]

@@ -7,6 +7,7 @@ Each command lives in its own module of this package and imports what it needs i
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -47,7 +48,7 @@ class OneLineErrors(TyperGroup):
             return super().invoke(ctx)
         except DiptychError as error:
             if ctx.params.get("debug"):
-                raise
+                traceback.print_exc()
             print(f"diptych: {error}", file=sys.stderr)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:

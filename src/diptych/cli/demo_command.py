@@ -88,9 +88,10 @@ def _make_patients(folder: Path, count: int) -> None:
 def _index_patients(patients: Path, archive: Path, model: Path) -> None:
     from diptych.archive import ArchiveWriter
     from diptych.archive.encoding import NetworkEncoder
-    from diptych.archive.indexing import find_sources, index_patients
+    from diptych.archive.indexing import index_patients
     from diptych.cli.console import progress_bar
     from diptych.model import load_model
+    from diptych.volumes.sources import find_sources
 
     encoder = NetworkEncoder(load_model(model))
     with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:

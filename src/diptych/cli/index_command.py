@@ -76,11 +76,12 @@ def index(
 
     from diptych.archive import ArchiveWriter
     from diptych.archive.encoding import NetworkEncoder
-    from diptych.archive.indexing import IndexOptions, find_sources, index_patients
+    from diptych.archive.indexing import IndexOptions, index_patients
     from diptych.cli.console import print_json, progress_bar
     from diptych.model import load_model
     from diptych.model.shipped import shipped_model
     from diptych.volumes.bids import participants_table
+    from diptych.volumes.sources import find_sources
 
     patients = find_sources(sources)
     encoder = NetworkEncoder(load_model(model or shipped_model()))

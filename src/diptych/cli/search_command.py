@@ -173,8 +173,12 @@ def search(
     elif query is None:
         raise UsageError("QUERY: name a patient's folder or an archived volume, or paint a lesion and give --sketch")
     elif find is Find.VOLUMES:
+        if slice_number is not None:
+            raise UsageError(
+                f"--slice {slice_number}: whole volumes are compared with --find volumes; leave one of them out"
+            )
         question = opened.settled(question)
-        record = opened.whole(Path(query)) if Path(query).is_dir() else opened.store.record(query)
+        record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
         show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)
     else:
         subject = _subject(opened, query, slice_number)
@@ -187,9 +191,18 @@ def search(
 
 def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:
     """A patient's folder where there is one, else an archived volume."""
-    if Path(name).is_dir():
+    if _is_folder(name):
         return archive.encode(Path(name), z_index=z_index)
     return archive.stored(name, z_index=z_index)
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a query names a folder; what can only be meant as a path and is not there is said to be so."""
+    if Path(name).is_dir():
+        return True
+    if "/" in name or name in (".", "..") or Path(name).exists():
+        raise InputError(f"{name}: no such folder; give the folder of a patient, or the key of an archived volume")
+    return False
 
 
 def _ask_sketch(archive: Archive, sketch: Path, query: str | None, z_index: int | None, question: Question) -> Answer:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from diptych.model.critic import Critic
 from diptych.model.model_folder import load_model, save_model
 from diptych.model.network import CodeIds, Decoding, Decomposition, FeatureDecomposingNetwork, ForwardResult
-from diptych.model.quantizer import CodebookUse, Quantized, VectorQuantizer
+from diptych.model.quantizer import Quantized, VectorQuantizer
 
 __all__ = [
     "CodeIds",
-    "CodebookUse",
     "Critic",
     "Decoding",
     "Decomposition",

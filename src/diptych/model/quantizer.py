@@ -19,9 +19,6 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.errors import TrainingError
 
-RECENTLY_USED = 0.0037
-"""Moving count of a code that was last used, once, 100 updates ago: (1 - 0.99) · 0.99¹⁰⁰."""
-
 
 @dataclass(frozen=True)
 class Quantized:
@@ -33,16 +30,6 @@ class Quantized:
     """The code vectors `[B, D, h, w]` (z_q); gradients pass straight through to the encoder."""
     error: Tensor
     """Mean squared distance to the encoder's output, a scalar: the latent loss."""
-
-
-@dataclass(frozen=True)
-class CodebookUse:
-    """How much of a codebook is alive."""
-
-    usage: float
-    """Share of codes used within about the last hundred updates."""
-    perplexity: float
-    """Exponential of the entropy of code frequencies: the number of codes in effective use."""
 
 
 class VectorQuantizer(nn.Module):
@@ -126,15 +113,6 @@ class VectorQuantizer(nn.Module):
     def forget(self) -> None:
         """Drop what was seen since the last update, for a step that is given up."""
         self._seen.clear()
-
-    def use(self) -> CodebookUse:
-        """Usage and perplexity over about the last hundred updates."""
-        frequencies = self.counts / self.counts.sum().clamp_min(1e-12)
-        entropy = torch.special.entr(frequencies).sum()
-        return CodebookUse(
-            usage=float((self.counts > RECENTLY_USED).float().mean()),
-            perplexity=float(entropy.exp()),
-        )
 
     def _smoothed_counts(self) -> Tensor:
         total, epsilon = self.counts.sum(), self.config.ema_epsilon

@@ -36,7 +36,6 @@ from diptych.retrieval.answer import Answer, named_matches
 from diptych.retrieval.answer_figures import draw_answer
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
-from diptych.retrieval.channel_check import contrast_warnings
 from diptych.retrieval.encoded_slice import EncodedSlice, encode_slice, read_one, stored_slice
 from diptych.retrieval.explanation import (
     Explanation,
@@ -53,6 +52,7 @@ from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
 from diptych.search import Query, SearchEngine
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
+from diptych.volumes.channel_check import contrast_warnings
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class Archive:
 
     @cached_property
     def trust_check(self) -> TrustCheck:
-        return TrustCheck(self.network, self.catalogue, self.engine)
+        return TrustCheck(self.network, self.catalogue, self.engine, cache=self.store.cache_folder)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -142,6 +142,10 @@ class Archive:
 
     def query(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
         """The slices that are most like this one: the best of each patient, nearest first."""
+        if not isinstance(subject, EncodedSlice):
+            raise UsageError(
+                f"query({subject!r}): takes a slice; archive.stored(KEY) and archive.encode(FOLDER) give one"
+            )
         question = self.settled(question)
         query = slice_query(question, subject, self.catalogue)
         placed = None

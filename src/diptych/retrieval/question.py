@@ -60,8 +60,19 @@ class Question:
 
 def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
     """The question about a slice as a query."""
-    query = volume_query(question, subject.patients, catalogue)
+    query = volume_query(question, subject.patients | _other_names(question, subject, catalogue), catalogue)
     return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids)
+
+
+def _other_names(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> set[str]:
+    """Patients in whose volumes this very slice stands, at the same place with the same codes: the same scan."""
+    if question.include_own or subject.z_index is None or subject.z_mm is None or subject.position is None:
+        return set()
+    here = (catalogue.z_index == subject.z_index) & np.isclose(catalogue.z_mm, subject.z_mm, atol=1e-3)
+    places = np.flatnonzero(here & np.isclose(catalogue.position, subject.position, atol=1e-6))
+    for panel, ids in (("normal", subject.normal_ids), ("abnormal", subject.abnormal_ids)):
+        places = places[(catalogue.index.codes[panel].ids(places) == ids.reshape(-1)).all(axis=1)]
+    return {catalogue.volumes[volume].patient_key for volume in catalogue.index.volume_of(places).tolist()}
 
 
 def volume_query(question: Question, own: Collection[str], catalogue: Catalogue) -> Query:

@@ -6,7 +6,9 @@ channels, another modality) comes along as the query's own warnings; see `contra
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,12 @@ from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.retrieval.explanation import decode_lesion
-from diptych.search import PANELS, Filter, Query, SearchEngine
+from diptych.search import PANELS, Filter, Query, SearchEngine, load_arrays, save_arrays
 
 SAMPLED = 48
 """Archived slices whose nearest neighbours tell what is usual."""
+CACHE_VERSION = 1
+"""Raise it whenever what is kept, or how it is worked out, changes."""
 RARE = 0.001
 """A code is rare in a cell where fewer than this share of other patients' slices have it."""
 MANY_RARE = 0.3
@@ -49,12 +53,27 @@ class Trust:
 
 
 class TrustCheck:
-    """Compares queries with an archive; what is usual in the archive is worked out once per metric."""
+    """Compares queries with an archive; what is usual in the archive is worked out once, and kept in its cache folder.
 
-    def __init__(self, network: FeatureDecomposingNetwork, catalogue: Catalogue, engine: SearchEngine) -> None:
+    Args:
+        network: the archive's model.
+        catalogue: the archive's content.
+        engine: searches it.
+        cache: the archive's cache folder; without one, what is usual is worked out by every `TrustCheck`.
+    """
+
+    def __init__(
+        self,
+        network: FeatureDecomposingNetwork,
+        catalogue: Catalogue,
+        engine: SearchEngine,
+        *,
+        cache: Path | None = None,
+    ) -> None:
         self.network = network
         self.catalogue = catalogue
         self.engine = engine
+        self.cache = cache
         self._usual: dict[tuple[str, str, bool], list[float]] = {}
 
     def check(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
@@ -87,18 +106,39 @@ class TrustCheck:
         """
         key = panel, metric, lesioned
         if key not in self._usual:
-            index = self.catalogue.index
-            alike = np.flatnonzero(self.catalogue.lesion_area > 0) if lesioned else np.arange(0)
-            among = alike if len(alike) else np.arange(len(index))
-            places = among[np.unique(np.linspace(0, len(among) - 1, SAMPLED).round().astype(np.int64))]
-            patients = index.patient_of_volume[index.volume_of(places)].tolist()
-            grids = index.codes[panel].ids(places).reshape(-1, *index.grid)
-            queries = [
-                _panel_query(panel, grid, [patient], metric) for grid, patient in zip(grids, patients, strict=True)
-            ]
-            found = [matches[0].distance for matches in self.engine.search_batch(queries) if matches]
-            self._usual[key] = found
+            self._usual[key] = self._kept(key) or self._keep(key, self._nearest_of_sample(panel, metric, lesioned))
         return self._usual[key]
+
+    def _kept(self, key: tuple[str, str, bool]) -> list[float] | None:
+        if self.cache is None or (kept := load_arrays(self._path(key), key=self._version)) is None:
+            return None
+        return [float(value) for value in kept["distances"]]
+
+    def _keep(self, key: tuple[str, str, bool], found: list[float]) -> list[float]:
+        if self.cache is not None and not self.catalogue.problems:
+            with suppress(OSError):  # where the folder cannot be written, the next process works it out again
+                self.cache.mkdir(mode=0o700, exist_ok=True)
+                save_arrays(self._path(key), {"distances": np.array(found)}, key=self._version)
+        return found
+
+    def _path(self, key: tuple[str, str, bool]) -> Path:
+        panel, metric, lesioned = key
+        assert self.cache is not None
+        return self.cache / f"usual-{panel}-{metric}{'-lesioned' if lesioned else ''}.arrays"
+
+    @property
+    def _version(self) -> str:
+        return f"usual {CACHE_VERSION} of {self.catalogue.version}"
+
+    def _nearest_of_sample(self, panel: str, metric: str, lesioned: bool) -> list[float]:
+        index = self.catalogue.index
+        alike = np.flatnonzero(self.catalogue.lesion_area > 0) if lesioned else np.arange(0)
+        among = alike if len(alike) else np.arange(len(index))
+        places = among[np.unique(np.linspace(0, len(among) - 1, SAMPLED).round().astype(np.int64))]
+        patients = index.patient_of_volume[index.volume_of(places)].tolist()
+        grids = index.codes[panel].ids(places).reshape(-1, *index.grid)
+        queries = [_panel_query(panel, grid, [patient], metric) for grid, patient in zip(grids, patients, strict=True)]
+        return [matches[0].distance for matches in self.engine.search_batch(queries) if matches]
 
     def rare_codes(self, subject: EncodedSlice, own: list[int]) -> float:
         """Share of cells with a code that is rare there among slices of other patients."""

@@ -70,6 +70,8 @@ class Plan:
     def observe(self, step: int, seconds: float) -> None:
         """Take in the seconds of training so far; the first look fixes the plan of a run bounded by minutes."""
         self.seconds = seconds
+        if self.minutes is not None and seconds >= 60 * self.minutes:
+            self.steps = step  # the time is up, whatever was planned
         if self.steps is not None or self.minutes is None:
             return
         if self._mark is None:
@@ -79,8 +81,6 @@ class Plan:
             self._mark = (first, seconds)
         elif step >= first + MEASURED_STEPS or (step > first and seconds > 0.2 * 60 * self.minutes):
             self.steps = self._fitting(step, (seconds - began) / (step - first))
-        elif seconds >= 60 * self.minutes:
-            self.steps = step
 
     def renew(self, step: int) -> bool:
         """Make a new plan if the old one would miss the promised minutes by far; tell whether that was so.

@@ -20,7 +20,7 @@ from fastapi import Depends, Request
 
 from diptych.processes import cores
 from diptych.retrieval import Archive
-from diptych.retrieval.sketch import Sketcher
+from diptych.retrieval.sketch import SKETCH_FILE, Sketcher
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
 from diptych.server.exports import Exports
@@ -57,6 +57,7 @@ class Service:
         self.receiving = asyncio.Semaphore(RECEIVING)
         self._search_threads = CapacityLimiter(cores())
         self._labels: tuple[Archive | None, Job | None] = (None, None)
+        self._sketcher: tuple[int | None, Sketcher | None] = (None, None)
         self._lock = Lock()
 
     def start(self) -> None:
@@ -119,7 +120,14 @@ class Service:
             )
 
     def sketcher(self, archive: Archive) -> Sketcher:
-        return Sketcher.of(archive)
+        """The label encoder beside the model, read again only when it has changed: painting asks at every stroke."""
+        path = None if archive.model_folder is None else archive.model_folder / SKETCH_FILE
+        stamp = path.stat().st_mtime_ns if path is not None and path.is_file() else None
+        known, sketcher = self._sketcher
+        if sketcher is None or stamp is None or known != stamp or sketcher.network is not archive.network:
+            sketcher = Sketcher.of(archive)
+            self._sketcher = stamp, sketcher
+        return sketcher
 
 
 def sweep() -> None:

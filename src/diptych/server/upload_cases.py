@@ -17,7 +17,6 @@ from diptych.archive.records import CodeIdArray
 from diptych.description import Description
 from diptych.errors import DiptychError
 from diptych.progress import Progress
-from diptych.retrieval.channel_check import contrast_warnings
 from diptych.server.cases import Case, content_tag
 from diptych.server.jobs import Cancelled
 from diptych.server.problems import Problem
@@ -25,6 +24,7 @@ from diptych.server.service import Service
 from diptych.server.uploads import Upload
 from diptych.slices import SliceGeometry
 from diptych.volumes import read_patient, subject_of
+from diptych.volumes.channel_check import contrast_warnings
 
 BATCH = 4
 """Slices between two reports: about a second's work."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diptych.description import GLIOMA, Description
@@ -19,7 +19,8 @@ from diptych.progress import Progress, silent
 from diptych.slices.preprocess import SliceGeometry, slice_volume
 from diptych.slices.slice_store import SliceStore
 from diptych.slices.store_record import SourceRecord
-from diptych.volumes import CHANNELS, PatientFiles, find_patients, read_patient, voxel_hash
+from diptych.volumes import CHANNELS, PatientFiles, read_patient, voxel_hash
+from diptych.volumes.sources import find_sources
 
 
 @dataclass(frozen=True)
@@ -72,21 +73,21 @@ def prepare(
     show no brain are kept as well, as the paper does.
 
     Raises:
-        LayoutError: a source holds no patient.
+        LayoutError: a source holds no patient, or two of them claim one key.
         StoreError: `out` has another geometry or other channels, is in use by another run, or cannot be written.
     """
     started = time.monotonic()
-    found = _find(sources)
-    chosen = tuple(channels or _channels_of(found.patients))
+    patients = find_sources(sources)
+    chosen = tuple(channels or _channels_of(patients))
     store = SliceStore.create(Path(out), geometry or SliceGeometry(), chosen, blank=blank, description=description)
     with only_writer(store.path):
         store.remove_unfinished()
-        jobs = [_job(store, files) for files in found.patients]
+        jobs = [_job(store, files) for files in patients]
         outcomes = []
         for outcome in run_all(_take_in, jobs, workers):
             outcomes.append(outcome)
             progress(len(outcomes), len(jobs), outcome.patient_key)
-        failed = {**found.failed, **{o.patient_key: o.failure for o in outcomes if o.failure is not None}}
+        failed = {o.patient_key: o.failure for o in outcomes if o.failure is not None}
         store.finish(sources=[str(source) for source in sources], failed=failed)
     return PrepareReport(
         written=tuple(sorted(o.patient_key for o in outcomes if o.written)),
@@ -96,28 +97,6 @@ def prepare(
         slices=sum(record.slices for record in store.patients.values()),
         seconds=time.monotonic() - started,
     )
-
-
-@dataclass(frozen=True)
-class _Found:
-    patients: list[PatientFiles] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-def _find(sources: Sequence[Path | str]) -> _Found:
-    """Patients of all sources; a key that two sources claim is taken from the first, and reported."""
-    found = _Found()
-    origin: dict[str, Path | str] = {}
-    for source in sources:
-        for files in find_patients(source):
-            if files.patient_key not in origin:
-                origin[files.patient_key] = source
-                found.patients.append(files)
-            elif Path(origin[files.patient_key]).resolve() != Path(source).resolve():
-                first = origin[files.patient_key]
-                reason = f"{source}: a patient of this key was taken from {first}; rename one of them"
-                found.failed[f"{files.patient_key} in {source}"] = reason
-    return found
 
 
 def _channels_of(patients: Sequence[PatientFiles]) -> tuple[str, ...]:

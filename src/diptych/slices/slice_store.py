@@ -60,12 +60,15 @@ class SliceStore:
             return store
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StoreError(f"{path}: neither empty nor a slice store; give another --out")
-        (path / "patients").mkdir(parents=True, exist_ok=True)
         manifest = Manifest(
             geometry, channels, blank=blank, versions=program_versions(*PROGRAMS), description=description
         )
         store = cls(path, manifest, {})
-        write_json(path / "manifest.json", store.manifest.to_json())
+        try:
+            (path / "patients").mkdir(parents=True, exist_ok=True)
+            write_json(path / "manifest.json", store.manifest.to_json())
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror}); give another --out") from None
         return store
 
     @classmethod

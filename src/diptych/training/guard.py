@@ -60,8 +60,8 @@ class Guard:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:
             raise TrainingError(
-                f"step {step}: {', '.join(broken)} is not a finite number; resume from the last checkpoint is useless "
-                "as it stands: start again with a lower --set learning_rate=…, or --set precision=float32"
+                f"step {step}: {', '.join(broken)} is not a finite number; start again with a lower "
+                "--set learning_rate=…, or with --precision float32"
             )
 
     def _check_critic(self, step: int, metrics: Mapping[str, float]) -> None:

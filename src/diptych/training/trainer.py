@@ -24,7 +24,7 @@ from diptych.runs.csv_tables import Say
 from diptych.runs.run_length import Interruption, Plan, repeatable
 from diptych.slices import Batch, MatchedSampler, load_batches
 from diptych.training.distributed import Workers, start_workers
-from diptych.training.guard import Guard, name_memory_failure, require_memory
+from diptych.training.guard import COLLAPSE_SHARE, Guard, name_memory_failure, require_memory
 from diptych.training.journal import Journal
 from diptych.training.pictures import choose_examples, draw_examples, make_examples, save_picture
 from diptych.training.run_folder import begin_report, export_model, model_notes
@@ -243,7 +243,11 @@ class Trainer:
         if self.data.all_validation.keys != self.data.validation.keys:
             network = load_model(self.folder / "model").to(self.workers.device)
             figures = validate(network, self.data.all_validation, device=self.workers.device)
+        doubts = doubts_about(figures)
+        for line in doubts:
+            self.journal.say(f"warning: {line}")
         self.report |= {
+            "warnings": doubts,
             "steps": self.step,
             "images": self.step * self.config.preset.training.batch_size,
             "seconds": round(self.plan.seconds, 1),
@@ -262,6 +266,19 @@ class Trainer:
         training, model = self.config.preset.training, self.config.preset.model
         per_image = self.learner.bytes_per_image(self._batch(0))
         require_memory(per_image, self.learner.part_size, training.batch_size, model.image_size, self.workers.device)
+
+
+def doubts_about(figures: dict[str, float]) -> list[str]:
+    """What a user must know before using the exported network: it finds nothing, or its codes tell nothing."""
+    doubts = []
+    if figures["dice_whole"] < 0.01:
+        doubts.append("the exported network finds no lesion in the validation patients; train longer before you use it")
+    doubts += [
+        f"the {panel} codebook has collapsed to {figures[f'{panel}_usage']:.1%} of its codes; train longer, or anew"
+        for panel in ("normal", "abnormal")
+        if figures[f"{panel}_usage"] < COLLAPSE_SHARE
+    ]
+    return doubts
 
 
 def _sentence(step: int, figures: dict[str, float], *, is_best: bool) -> str:

@@ -94,6 +94,10 @@ def find_patients(source: Path | str) -> list[PatientFiles]:
     source = Path(source)
     if not source.is_dir():
         raise LayoutError(f"{one_line(source)}: not a folder; give the folder that holds the patients' files")
+    if _is_archive(source):
+        raise LayoutError(
+            f"{one_line(source)}: is an archive, not a folder of patients; give the folder it was made from"
+        )
     persons: list[_NamedFile] = []
     patients = [patient for folder in _folders(source) for patient in _patients_in(folder, persons)]
     patients += _bids_patients(persons, source)
@@ -183,7 +187,12 @@ def _folders(source: Path) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         yield folder
-        waiting.extend(Path(child) for child in reversed(children))
+        waiting.extend(Path(child) for child in reversed(children) if not _is_archive(Path(child)))
+
+
+def _is_archive(folder: Path) -> bool:
+    """Archives keep copies of patients under other names, which must not be taken for patients."""
+    return (folder / "archive.sqlite").is_file()
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

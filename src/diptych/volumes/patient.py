@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.description import GLIOMA, Description
-from diptych.errors import LabelError, MissingChannelError, VolumeError
+from diptych.errors import LabelError, MissingChannelError, UsageError, VolumeError
 from diptych.volumes.geometry import check_same_place, to_canonical
 from diptych.volumes.labels import check_anatomy, unify_lesion
 from diptych.volumes.layout import PatientFiles, one_line, require_channels
@@ -60,6 +60,10 @@ def read_patient(
     Negative signal, which resampling leaves at edges, is set to zero and said in `Volume.warnings`; where it amounts
     to more than `NEGATIVE_SHARE` of the positive signal the image has been normalised already and is refused.
     """
+    if not isinstance(files, PatientFiles):
+        raise UsageError(
+            f"read_patient({files!r}): takes what find_patients gives; read_patient(find_patients(FOLDER)[0])"
+        )
     if description is not None:
         require_channels(files, description.channels)
         files = files.only(description.channels)

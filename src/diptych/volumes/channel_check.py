@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from diptych.volumes import CHANNELS, Volume
+from diptych.volumes.volume import CHANNELS, Volume
 
 WORKING_SPACING = 3.0
 """Voxels are skipped down to about this many millimetres."""
@@ -34,8 +34,6 @@ ORDER_MARGIN = 6.0
 """How much less strange another order must be to be worth a warning."""
 UNLIKE = 100.0
 """Strangeness above which no order helps; training patients reach 41, test patients 34, phantoms 56."""
-SHRINKAGE = 0.3
-"""Share of the covariance's diagonal that replaces the rest of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +113,7 @@ def strangeness(found: Description, order: tuple[int, ...]) -> float:
     return float(away @ usual.precision @ away)
 
 
-def fit_reference(patients: list[Description]) -> Reference:
-    """Mean and inverse shrunken covariance of patients whose channels are in order."""
-    features = np.stack([patient.in_order(tuple(range(len(CHANNELS)))) for patient in patients])
-    covariance = np.cov(features.T)
-    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.diag(np.diag(covariance))
-    return Reference(features.mean(axis=0), np.asarray(np.linalg.inv(shrunk), dtype=np.float64))
-
-
 @cache
 def _reference() -> Reference:
-    values = json.loads((files("diptych.retrieval") / "channel_check.json").read_text(encoding="utf-8"))
+    values = json.loads((files("diptych.volumes") / "channel_check.json").read_text(encoding="utf-8"))
     return Reference(np.array(values["mean"]), np.array(values["precision"]))
