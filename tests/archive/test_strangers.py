@@ -14,9 +14,10 @@ import pytest
 from diptych.archive import ArchiveStore, ArchiveWriter, PixelFile, VolumeInfo, VolumeRecord
 from diptych.archive.copies import copy_path, patient_files
 from diptych.archive.exchange import export_archive, import_archive, read_export_model
-from diptych.archive.indexing import find_sources, index_patients
+from diptych.archive.indexing import index_patients
 from diptych.archive.schema import explain
 from diptych.errors import ArchiveError, InputError
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import FakeEncoder, write_patient
 from tests.archive.samples import MODEL, make_archive, make_record
 
