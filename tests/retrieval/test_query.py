@@ -191,7 +191,7 @@ def test_unknown_volumes_slices_and_folders_are_named(archive: Archive, tmp_path
     write_patient(tmp_path, "A-2")
     assert "holds 2 patients" in message(UsageError, patient=tmp_path)
     (tmp_path / "A-1" / "A-1-t2f.nii.gz").unlink()
-    assert "no channel flair" in message(MissingChannelError, patient=tmp_path / "A-1")
+    assert "but not flair, which the model reads" in message(MissingChannelError, patient=tmp_path / "A-1")
 
 
 def test_another_model_is_refused(archive: Archive) -> None:

@@ -151,7 +151,7 @@ def test_a_missing_channel_is_named(ask: Ask, folder: Path) -> None:
     short = write_patient(folder / "short", "Short-1")
     (short / "Short-1-t1c.nii.gz").unlink()
     done = ask("short/Short-1")
-    assert (done.code, done.err.count("no channel t1gd")) == (3, 1)
+    assert (done.code, done.err.count("but not t1gd")) == (3, 1)
 
 
 def test_without_a_model_only_shipped_ones_serve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
