@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,7 @@ from diptych.errors import UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.blocks import SpadeResBlock
 from diptych.model.decoders import ImageDecoder, semantic_map
+from diptych.model.network import fingerprint
 from tests.model.tiny import tiny_images, tiny_lesions, tiny_network
 
 
@@ -151,3 +154,30 @@ def test_a_few_steps_lower_the_loss() -> None:
         network.update_codebooks()
         history.append(loss.item())
     assert history[-1] < 0.95 * history[0]
+
+
+def test_the_fingerprint_is_worked_out_once_and_again_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, plain, hashed = tiny_network(), fingerprint, list[str]()
+
+    def counted(*of: Any) -> str:
+        hashed.append(plain(*of))
+        return hashed[-1]
+
+    monkeypatch.setattr("diptych.model.network.fingerprint", counted)
+    first = network.fingerprint
+    assert (network.fingerprint, len(hashed)) == (first, 1)
+    with torch.no_grad():
+        network.normal_quantizer.codebook[0, 0] += 1
+    assert network.fingerprint != first
+    assert network.fingerprint == plain(network.config, network.state_dict())
+
+
+def test_panels_decode_alone_as_they_do_together() -> None:
+    network = tiny_network().eval()
+    images = torch.randn(2, network.config.channels, *network.config.image_size)
+    whole = network.decompose(images)
+    lesion = network.decode_lesion(whole.abnormal_ids).softmax(dim=1)
+    torch.testing.assert_close(lesion, whole.lesion_probabilities)
+    if network.anatomy_head is not None:
+        anatomy = network.decode_anatomy(whole.normal_ids).softmax(dim=1)
+        torch.testing.assert_close(anatomy, whole.anatomy_probabilities)

@@ -75,7 +75,7 @@ class NetworkEncoder:
         device = next(self.network.parameters()).device
         with torch.no_grad():
             ids = torch.from_numpy(abnormal_ids.astype(np.int64)).to(device)
-            logits = self.network.segmentation_decoder(self.network.abnormal_quantizer.lookup(ids))
+            logits = self.network.decode_lesion(ids)
             pixels: NDArray[np.int64] = (logits.argmax(dim=1) > 0).sum(dim=(1, 2)).cpu().numpy()
         return pixels
 

@@ -97,7 +97,7 @@ def judge_sketches(sketcher: Sketcher, dataset: SliceDataset) -> SketchFigures |
         same = sketched == network.encode(batch.image).abnormal
         lesion = batch.lesion > 0
         touched = F.adaptive_max_pool2d(lesion.float(), network.config.latent_size).bool()
-        decoded = network.segmentation_decoder(network.abnormal_quantizer.lookup(sketched)).argmax(dim=1) > 0
+        decoded = network.decode_lesion(sketched).argmax(dim=1) > 0
         counts = (same, same | True, same & touched, touched, decoded & lesion)
         totals += [*(int(count.sum()) for count in counts), int(decoded.sum()) + int(lesion.sum())]
     same_all, cells, same_lesion, lesion_cells, overlap, areas = totals.tolist()

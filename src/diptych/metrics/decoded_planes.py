@@ -64,24 +64,9 @@ class PlaneDecoder:
         grids = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(self.device)
         if self.labels is not None and panel in self.labels.decoders:
             return np.asarray(self.labels.shares(panel, grids).cpu().numpy())
-        logits = self._lesion(grids) if panel == "abnormal" else self._anatomy(grids)
-        shares = F.adaptive_avg_pool2d(logits.softmax(dim=1)[:, 1:], GRID)
+        decode = self.network.decode_lesion if panel == "abnormal" else self.network.decode_anatomy
+        shares = F.adaptive_avg_pool2d(decode(grids).softmax(dim=1)[:, 1:], GRID)
         return np.asarray(shares.cpu().numpy())
-
-    def _lesion(self, ids: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.network.segmentation_decoder(self.network.abnormal_quantizer.lookup(ids))
-        return logits
-
-    def _anatomy(self, ids: torch.Tensor) -> torch.Tensor:
-        """Without any lesion painted: the anatomy is a matter of the normal code alone."""
-        network, decoder = self.network, self.network.image_decoder
-        assert network.anatomy_head is not None, "panels leaves the normal panel out"
-        config = network.config
-        channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
-        nothing = torch.zeros(0, channels, *config.image_size, device=self.device)
-        features = decoder.paint(decoder.stem(network.normal_quantizer.lookup(ids)), nothing)
-        logits: torch.Tensor = network.anatomy_head(features)
-        return logits
 
 
 class Decoder(Protocol):

@@ -102,6 +102,7 @@ class FeatureDecomposingNetwork(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self._fingerprint: tuple[object, str] | None = None
         self.encoder = Encoder(config)
         self.normal_quantizer = VectorQuantizer(config)
         self.abnormal_quantizer = VectorQuantizer(config)
@@ -121,8 +122,12 @@ class FeatureDecomposingNetwork(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """The identity of these weights and this config, worked out anew at each call."""
-        return fingerprint(self.config, self.state_dict())
+        """The identity of these weights and this config; kept until a weight is changed."""
+        state = self.state_dict()
+        versions = tuple((tensor.data_ptr(), tensor._version) for tensor in state.values())  # torch counts changes
+        if self._fingerprint is None or self._fingerprint[0] != versions:
+            self._fingerprint = versions, fingerprint(self.config, state)
+        return self._fingerprint[1]
 
     def forward(self, images: Tensor) -> ForwardResult:
         """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1."""
@@ -142,7 +147,7 @@ class FeatureDecomposingNetwork(nn.Module):
     @torch.no_grad()
     def decode(self, ids: CodeIds) -> Decoding:
         """Labels, reconstruction and healthy twin from two id grids `[B, h, w]`; call it in evaluation mode."""
-        lesion_logits = self.segmentation_decoder(self.abnormal_quantizer.lookup(ids.abnormal))
+        lesion_logits = self.decode_lesion(ids.abnormal)
         normal_code = self.normal_quantizer.lookup(ids.normal)
         reconstruction, healthy_twin, anatomy_logits = self._paint(normal_code, lesion_logits)
         return Decoding(
@@ -151,6 +156,24 @@ class FeatureDecomposingNetwork(nn.Module):
             reconstruction=reconstruction,
             healthy_twin=healthy_twin,
         )
+
+    @torch.no_grad()
+    def decode_lesion(self, abnormal_ids: Tensor) -> Tensor:
+        """Logits of the lesion classes, `[B, classes, H, W]`, from abnormal ids `[B, h, w]` alone."""
+        logits: Tensor = self.segmentation_decoder(self.abnormal_quantizer.lookup(abnormal_ids))
+        return logits
+
+    @torch.no_grad()
+    def decode_anatomy(self, normal_ids: Tensor) -> Tensor:
+        """Logits of the anatomy classes from normal ids alone, with no lesion painted; needs an anatomy head."""
+        assert self.anatomy_head is not None, "ask the config before"
+        config, decoder = self.config, self.image_decoder
+        channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
+        nothing = torch.zeros(0, channels, *config.image_size, device=normal_ids.device)
+        logits: Tensor = self.anatomy_head(
+            decoder.paint(decoder.stem(self.normal_quantizer.lookup(normal_ids)), nothing)
+        )
+        return logits
 
     @torch.no_grad()
     def decompose(self, images: Tensor) -> Decomposition:

@@ -16,7 +16,7 @@ from diptych.archive.copies import patient_files
 from diptych.archive.encoding import Encoder, cut_slices
 from diptych.errors import ArchiveError
 from diptych.model import FeatureDecomposingNetwork
-from diptych.model.decoders import semantic_map
+from diptych.model.network import CodeIds
 from diptych.retrieval.answer import SliceMatch
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.volumes import read_patient
@@ -119,28 +119,27 @@ def decode(
     network: FeatureDecomposingNetwork, normal_ids: NDArray[np.integer], abnormal_ids: NDArray[np.integer]
 ) -> Decoded:
     """Decode grids `[B, h, w]` of both panels; they need not stem from the same image."""
-    decoder = network.image_decoder
-    logits = network.segmentation_decoder(network.abnormal_quantizer.lookup(_tensor(network, abnormal_ids)))
-    semantics = semantic_map(logits, with_background=network.config.condition_on_background)
-    stem = decoder.stem(network.normal_quantizer.lookup(_tensor(network, normal_ids)))
-    painted = decoder.paint(torch.cat([stem, stem]), semantics)
-    lesioned, healthy = decoder.out(painted).chunk(2)
-    anatomy = None if network.anatomy_head is None else _labels(network.anatomy_head(painted[len(stem) :]))
-    return Decoded(lesioned.cpu().numpy(), healthy.cpu().numpy(), _labels(logits), anatomy)
+    found = network.decode(CodeIds(_tensor(network, normal_ids), _tensor(network, abnormal_ids)))
+    return Decoded(
+        reconstruction=found.reconstruction.cpu().numpy(),
+        healthy_twin=found.healthy_twin.cpu().numpy(),
+        lesion=_labels(found.lesion_probabilities),
+        anatomy=None if found.anatomy_probabilities is None else _labels(found.anatomy_probabilities),
+    )
 
 
 @torch.no_grad()
 def decode_lesion(network: FeatureDecomposingNetwork, abnormal_ids: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Lesion labels `[B, H, W]` that abnormal ids `[B, h, w]` stand for."""
-    return _labels(network.segmentation_decoder(network.abnormal_quantizer.lookup(_tensor(network, abnormal_ids))))
+    return _labels(network.decode_lesion(_tensor(network, abnormal_ids)))
 
 
 def _tensor(network: FeatureDecomposingNetwork, ids: NDArray[np.integer]) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(network.normal_quantizer.codebook.device)
 
 
-def _labels(logits: torch.Tensor) -> NDArray[np.uint8]:
-    return np.asarray(logits.argmax(dim=1).cpu().numpy(), dtype=np.uint8)
+def _labels(scores: torch.Tensor) -> NDArray[np.uint8]:
+    return np.asarray(scores.argmax(dim=1).cpu().numpy(), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)

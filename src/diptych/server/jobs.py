@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ Lane = Literal["decompose", "export", "prepare"]
 State = Literal["queued", "running", "done", "failed"]
 Work = Callable[[Progress], None]
 
+PATIENCE = 10.0
+"""Seconds that running work has to come to its next report when the service ends."""
 KEPT = 256
 """Jobs that are remembered."""
 log = logging.getLogger("diptych.server")
@@ -87,10 +90,17 @@ class Jobs:
         raise not_found(f"job {job_id[:40]!r}: there is none, or it was finished long ago")
 
     def cancel_all(self) -> None:
-        """Stop whatever runs at its next report, and let nothing else begin."""
+        """Stop whatever runs at its next report, let nothing else begin, and wait a little for the former.
+
+        A thread inside torch that outlives the interpreter takes the whole process down with a C++ abort.
+        """
         with self._lock:
-            for job in self._known.values():
-                job.cancelled.set()
+            running = list(self._known.values())
+        for job in running:
+            job.cancelled.set()
+        until = time.monotonic() + PATIENCE
+        while any(job.state == "running" for job in running) and time.monotonic() < until:
+            time.sleep(0.02)
 
     def _open(self, lane: Lane) -> Queue[Job]:
         queue: Queue[Job] = Queue(self.waiting)

@@ -12,6 +12,8 @@ import numpy as np
 
 from diptych.server.cases import Case, Cases
 
+PATIENCE = 10.0
+"""Seconds that a slice may take to decode."""
 REACH = 4
 """Slices to each side."""
 log = logging.getLogger("diptych.server")
@@ -37,10 +39,12 @@ class LookAhead:
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop after the slice at hand."""
+        """Stop after the slice at hand, and wait for it: a thread inside torch must not outlive the interpreter."""
         with self._changed:
             self._ended = True
             self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         while True:

@@ -1,5 +1,4 @@
-"""Axial slices: normalised and resized (`preprocess`), kept in a store (`store`, `prepare`), divided into training and
-test patients (`splits`), and served to the network in batches (`dataset`, `augment`, `sampling`).
+"""Axial slices: normalised, resized, kept in a store, divided into training and test patients, served in batches.
 
 Names that need torch are imported when first asked for, so that preparing a store never waits for it.
 """

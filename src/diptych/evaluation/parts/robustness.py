@@ -116,8 +116,8 @@ def _read(
 @torch.no_grad()
 def _lesions(network: FeatureDecomposingNetwork, ids: CodeIds) -> NDArray[np.bool_]:
     """Where any lesion is predicted, `[B, H, W]`."""
-    codes = [network.abnormal_quantizer.lookup(part) for part in torch.split(ids.abnormal, 32)]
-    return torch.cat([network.segmentation_decoder(code).argmax(dim=1) > 0 for code in codes]).numpy()
+    parts = torch.split(ids.abnormal, 32)
+    return torch.cat([network.decode_lesion(part).argmax(dim=1) > 0 for part in parts]).numpy()
 
 
 def _retrieval(trial: Trial, normal: NDArray[np.int64], abnormal: NDArray[np.int64]) -> dict[str, float]:
