@@ -1,4 +1,4 @@
-"""Opening: the cache never changes an answer, whatever happened to it or to the archive."""
+"""Opening: segments never change an answer, whatever happened to them or to the archive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from diptych.archive import ArchiveWriter
+from diptych.archive.array_file import save_arrays
 from diptych.errors import ArchiveError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, Question
-from diptych.retrieval.catalogue import CACHE_FILE, CACHE_VERSION, COLUMNS
-from diptych.search import SearchIndex, save_arrays
+from diptych.retrieval.catalogue import MOST_SEGMENTS
+from diptych.search import SearchIndex
 from tests.retrieval.making import make_record, write_archive
 
 
@@ -47,7 +48,7 @@ def answer(path: Path, network: FeatureDecomposingNetwork) -> list[tuple[str, in
     return [(match.volume.volume_key, match.z_index, match.distance) for match in matches]
 
 
-def test_a_second_opening_reads_the_cache_and_answers_alike(
+def test_a_second_opening_reads_the_segment_and_answers_alike(
     path: Path, network: FeatureDecomposingNetwork, builds: list[str]
 ) -> None:
     assert answer(path, network) == answer(path, network)
@@ -65,29 +66,69 @@ def _flip_a_byte(file: Path) -> None:
 
 
 def _replace_by_nonsense(file: Path) -> None:
-    file.write_bytes(b"DIPTYCH1" + os.urandom(500))
+    file.write_bytes(b"DIPTYCH2" + os.urandom(500))
 
 
 @pytest.mark.parametrize("harm", [_cut_short, _flip_a_byte, _replace_by_nonsense])
-def test_a_damaged_cache_is_built_anew(
+def test_a_damaged_segment_is_built_anew(
     path: Path, network: FeatureDecomposingNetwork, builds: list[str], harm: Callable[[Path], None]
 ) -> None:
     expected = answer(path, network)
-    harm(path / "cache" / CACHE_FILE)
+    harm(only_segment(path))
     assert answer(path, network) == expected
     assert builds == ["built", "built"]
 
 
-def test_a_cache_of_other_volumes_is_not_believed(
+def test_a_segment_of_other_volumes_is_not_believed(
     path: Path, network: FeatureDecomposingNetwork, tmp_path: Path
 ) -> None:
-    """Right key, whole file, wrong content: it must at least fit the archive's volumes."""
-    other = Archive.open(write_archive(tmp_path / "B", network, [make_record(9)]), model=network)
+    other = write_archive(tmp_path / "B", network, [make_record(9)])
+    Archive.open(other, model=network)
     expected = answer(path, network)
-    columns = {name: getattr(other.catalogue, name) for name in COLUMNS}
-    key = f"catalogue {CACHE_VERSION} of {Archive.open(path, model=network).catalogue.version}"
-    save_arrays(path / "cache" / CACHE_FILE, {**other.catalogue.index.arrays(), **columns}, key=key)
+    only_segment(path).write_bytes(only_segment(other).read_bytes())
     assert answer(path, network) == expected
+
+
+def test_each_change_adds_a_segment_and_answers_stay_exact(
+    path: Path, network: FeatureDecomposingNetwork, tmp_path: Path, builds: list[str]
+) -> None:
+    answer(path, network)
+    with ArchiveWriter.open(path) as writer:
+        for number in (7, 6):
+            writer.add(make_record(number))
+            answer(path, network)
+        writer.remove("V01")
+    afresh = write_archive(tmp_path / "B", network, [make_record(number) for number in (0, 2, 3, 4, 6, 7)])
+    assert answer(path, network) == answer(afresh, network)
+    assert len(segments(path)) == 3
+    assert len(builds) == 4  # three here, one afresh
+
+
+def test_many_small_segments_become_one(path: Path, network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
+    for number in range(5, 20):
+        with ArchiveWriter.open(path) as writer:
+            writer.add(make_record(number))
+        found = answer(path, network)
+    assert len(segments(path)) <= MOST_SEGMENTS
+    afresh = write_archive(tmp_path / "B", network, [make_record(number) for number in range(20)])
+    assert found == answer(afresh, network)
+
+
+def test_compact_leaves_no_segment_with_removed_rows(path: Path, network: FeatureDecomposingNetwork) -> None:
+    answer(path, network)
+    with ArchiveWriter.open(path) as writer:
+        writer.remove("V04")
+        writer.compact()
+    assert segments(path) == []
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / "segments").glob("*.segment"))
+
+
+def only_segment(path: Path) -> Path:
+    (one,) = segments(path)
+    return one
 
 
 def test_a_changed_archive_is_noticed(path: Path, network: FeatureDecomposingNetwork) -> None:
@@ -103,29 +144,28 @@ def test_nothing_changed_nothing_reopened(path: Path, network: FeatureDecomposin
     assert archive.refreshed() is archive
 
 
-def test_a_removal_during_opening_leaves_no_cache_behind(
+def test_a_removal_during_opening_leaves_no_segment_behind(
     path: Path, network: FeatureDecomposingNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save_late(*arguments: object, **options: object) -> bool:
         with ArchiveWriter.open(path) as writer:
             writer.remove("V04")
             writer.compact()
-            writer.cache_folder.mkdir()
         return save_arrays(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("diptych.retrieval.catalogue.save_arrays", save_late)
+    monkeypatch.setattr("diptych.archive.segments.save_arrays", save_late)
     Archive.open(path, model=network)
-    assert not (path / "cache" / CACHE_FILE).exists()
+    assert segments(path) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_archive_is_searched_without_a_cache(path: Path, network: FeatureDecomposingNetwork) -> None:
+def test_a_read_only_archive_is_searched_without_segments(path: Path, network: FeatureDecomposingNetwork) -> None:
     path.chmod(0o500)
     assert len(answer(path, network)) == 3
 
 
-def test_no_room_for_a_cache_is_no_error(path: Path, network: FeatureDecomposingNetwork) -> None:
-    (path / "cache").write_text("a file where the folder should be")
+def test_no_room_for_segments_is_no_error(path: Path, network: FeatureDecomposingNetwork) -> None:
+    (path / "segments").write_text("a file where the folder should be")
     assert len(answer(path, network)) == 3
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from diptych.archive.records import ArchiveCodes, ModelIdentity, VolumeInfo, VolumeRecord, blob_types
-from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, row_id
+from diptych.archive.records import (
+    CHECKSUM_BYTES,
+    ArchiveCodes,
+    ModelIdentity,
+    VolumeInfo,
+    VolumeRecord,
+    blob_types,
+)
+from diptych.archive.rows import (
+    DamagedRowError,
+    Row,
+    StoredLabels,
+    label_checksums,
+    read_blobs,
+    read_labels,
+    read_rows,
+    row_id,
+)
 from diptych.archive.schema import DATABASE, Header, acknowledged_generation, connect_reader, explain, load_header
 from diptych.description import Description
 from diptych.errors import ArchiveError
@@ -37,6 +53,23 @@ class Listing:
     """Number of slices of each volume."""
     problems: tuple[str, ...]
     """Damage that was found, one sentence each; the volumes it concerns are left out."""
+    identities: tuple[bytes, ...] = ()
+    """Checksum of each record and that of its label maps, put together: what a segment's row must have to count."""
+    label_versions: tuple[str | None, ...] = ()
+    """Which decoders made the label maps of each volume; None where it has none of its present codes."""
+
+
+NO_LABELS = bytes(CHECKSUM_BYTES)
+"""Stands for the checksum of label maps that are not there."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVolume:
+    """A record with its label maps, where it has some, and the identity that both have together."""
+
+    record: VolumeRecord
+    labels: StoredLabels | None
+    identity: bytes
 
 
 @dataclass(frozen=True)
@@ -96,9 +129,34 @@ class ArchiveStore:
         mark = acknowledged_generation(self.path)
         with _snapshot(self.path) as (database, header):
             rows, problems = _all_rows(database, header, mark)
+            labels = label_checksums(database)
+        current = [_current(row, labels) for row in rows]
         return Listing(
-            header.version, tuple(row.info for row in rows), tuple(row.slices for row in rows), tuple(problems)
+            header.version,
+            tuple(row.info for row in rows),
+            tuple(row.slices for row in rows),
+            tuple(problems),
+            tuple(row.checksum + checksum for row, (_, checksum) in zip(rows, current, strict=True)),
+            tuple(version for version, _ in current),
         )
+
+    def stored(self, volume_keys: Collection[str]) -> tuple[list[StoredVolume], list[str]]:
+        """Some volumes with their label maps, in the order of their keys; damaged ones only as problems."""
+        found, problems = [], []
+        with _snapshot(self.path) as (database, header):
+            for key in sorted(volume_keys):
+                for row in read_rows(database, header.model, only=row_id(key)):
+                    try:
+                        if isinstance(row, DamagedRowError):
+                            raise row
+                        record = VolumeRecord.from_blobs(row.info, read_blobs(database, row), header.model)
+                    except DamagedRowError as error:
+                        problems.append(str(error))
+                        continue
+                    labels = read_labels(database, row)
+                    own = NO_LABELS if labels is None else labels.checksum(row.codes_checksum)
+                    found.append(StoredVolume(record, labels, row.checksum + own))
+        return found, problems
 
     def codes(self) -> ArchiveCodes:
         """The codes and metadata of all slices in one array each."""
@@ -206,6 +264,12 @@ def _all_rows(database: sqlite3.Connection, header: Header, mark: int) -> tuple[
         )
     once = {row.info.volume_key: row for row in rows}
     return [once[key] for key in sorted(once)], problems
+
+
+def _current(row: Row, labels: dict[int, tuple[str, bytes, bytes]]) -> tuple[str | None, bytes]:
+    """Version and checksum of a volume's label maps, if they were made from the codes that it has now."""
+    version, codes, checksum = labels.get(row.id, ("", b"", b""))
+    return (version, checksum) if codes == row.codes_checksum else (None, NO_LABELS)
 
 
 def _join(header: Header, rows: list[Row], columns: list[tuple[bytes, ...]], problems: list[str]) -> ArchiveCodes:

@@ -17,7 +17,16 @@ from typing import Literal
 from diptych.archive.archive_store import ArchiveStore, require_archive
 from diptych.archive.copies import copy_path, require_own_folder
 from diptych.archive.records import ModelIdentity, VolumeInfo, VolumeRecord
-from diptych.archive.rows import DamagedRowError, Row, read_blobs, read_rows, row_id, row_values
+from diptych.archive.rows import (
+    DamagedRowError,
+    Row,
+    StoredLabels,
+    read_blobs,
+    read_rows,
+    row_id,
+    row_values,
+    write_labels,
+)
 from diptych.archive.schema import (
     DATABASE,
     Header,
@@ -33,6 +42,7 @@ from diptych.archive.schema import (
     migrate,
     store_header,
 )
+from diptych.archive.segments import sweep
 from diptych.errors import ArchiveError, ArchiveLockedError
 from diptych.files import FolderLock
 
@@ -90,8 +100,11 @@ class ArchiveWriter(ArchiveStore):
         finally:
             self._lock.release()
 
-    def add(self, record: VolumeRecord) -> AddOutcome:
-        """Store a volume. The same content again changes nothing; other content under its key replaces it."""
+    def add(self, record: VolumeRecord, labels: StoredLabels | None = None) -> AddOutcome:
+        """Store a volume, with its label maps where they are known, in one transaction.
+
+        The same content again changes nothing; other content under its key replaces it.
+        """
         values = row_values(record, self.model)
         columns, marks = ", ".join(values), ", ".join("?" * len(values))
         with self._change() as header:
@@ -99,10 +112,27 @@ class ArchiveWriter(ArchiveStore):
             if isinstance(old, Row) and old.checksum == values["checksum"]:
                 return "unchanged"
             self._database.execute(f"INSERT OR REPLACE INTO volumes ({columns}) VALUES ({marks})", (*values.values(),))
+            self._write_labels(record.info.volume_key, values["codes_checksum"], labels)
             self._commit(header, old, self._row(record.info.volume_key))
         if isinstance(old, Row) and old.info.files != record.info.files:
             self.delete_copies(old.info)
         return "added" if old is None else "replaced"
+
+    def add_labels(self, volume_key: str, labels: StoredLabels) -> None:
+        """Store the label maps of a volume that is there, in place of older ones; its record stays as it is."""
+        with self._change() as header:
+            row = self._row(volume_key)
+            if not isinstance(row, Row):
+                raise ArchiveError(f"{self.path}: holds no whole volume {volume_key!r}; index it again")
+            self._write_labels(volume_key, row.codes_checksum, labels)
+            self._store(header.changed(volumes=0, slices=0, content=0))
+
+    def _write_labels(self, volume_key: str, codes: object, labels: StoredLabels | None) -> None:
+        assert isinstance(codes, bytes)
+        if labels is None:
+            self._database.execute("DELETE FROM label_maps WHERE id = ?", (row_id(volume_key),))
+        else:
+            write_labels(self._database, row_id(volume_key), codes, labels)
 
     def remove(self, volume_key: str) -> None:
         """Take a volume out. No search finds it from now on; `compact` wipes its last bytes."""
@@ -110,7 +140,8 @@ class ArchiveWriter(ArchiveStore):
             old = self._row(volume_key)
             if old is None:
                 raise ArchiveError(f"{self.path}: holds no volume {volume_key!r}; 'diptych archive list' shows all")
-            self._database.execute("DELETE FROM volumes WHERE id = ?", (row_id(volume_key),))
+            for table in ("volumes", "label_maps"):
+                self._database.execute(f"DELETE FROM {table} WHERE id = ?", (row_id(volume_key),))
             self._commit(header, old, None)
         if isinstance(old, Row):
             self.delete_copies(old.info)
@@ -128,7 +159,7 @@ class ArchiveWriter(ArchiveStore):
         return keys
 
     def compact(self) -> int:
-        """Rewrite the file without gaps, wipe what was removed, delete stray copies and caches.
+        """Rewrite the file without gaps, wipe what was removed, delete strays, caches and segments with removed rows.
 
         Returns the bytes that became free. Needs as much free space as the archive has. A reader in the middle of a
         long read delays the wiping, which then is an error: run it again.
@@ -142,6 +173,7 @@ class ArchiveWriter(ArchiveStore):
                     f"{self.path}: a reader kept the old pages in use; run compact again when it is done"
                 )
             shutil.rmtree(self.cache_folder, ignore_errors=True)
+            sweep(self.path, self.listing().identities)
             self._delete_strays()
         return before - _folder_bytes(self.path)
 
@@ -153,7 +185,8 @@ class ArchiveWriter(ArchiveStore):
         with self._change() as header:
             damaged = [row for row in self._all_rows() if isinstance(row, DamagedRowError)]
             for row in damaged:
-                self._database.execute("DELETE FROM volumes WHERE id = ?", (row.row,))
+                for table in ("volumes", "label_maps"):
+                    self._database.execute(f"DELETE FROM {table} WHERE id = ?", (row.row,))
             caught_up = replace(header, generation=max(header.generation, acknowledged_generation(self.path)))
             self._store(self._recounted(caught_up))
         return tuple(str(row) for row in damaged)

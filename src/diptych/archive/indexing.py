@@ -18,13 +18,17 @@ from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
 from diptych.archive.copies import copy_path, refer_to, roles, write_copies
 from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
-from diptych.archive.records import VolumeInfo
+from diptych.archive.records import VolumeInfo, VolumeRecord
+from diptych.archive.rows import StoredLabels
 from diptych.archive.schema import explain
 from diptych.errors import InputError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
 from diptych.volumes import PatientFiles, read_patient, subject_of
 from diptych.volumes.channel_check import contrast_warnings
+
+DecodeLabels = Callable[[VolumeRecord], StoredLabels | None]
+"""A record to the label maps that its codes decode to; None where nothing decodes them."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,16 @@ def index_patients(
     patients: Sequence[PatientFiles],
     *,
     options: IndexOptions = IndexOptions(),
+    decode: DecodeLabels = lambda record: None,
     progress: Progress = silent,
     acknowledge: Callable[[str], None] = lambda volume_key: None,
 ) -> IndexReport:
-    """Encode and store patients; `acknowledge` is called with each volume key once it is safely on disk."""
+    """Encode and store patients; `acknowledge` is called with each volume key once it is safely on disk.
+
+    `decode` makes the label maps that are stored with each volume, so that no search has to wait for them.
+    """
     started, report = time.monotonic(), IndexReport()
-    indexer = _Indexer(writer, encoder, options)
+    indexer = _Indexer(writer, encoder, options, decode)
     for done, files in enumerate(patients, start=1):
         key = files.patient_key
         try:
@@ -89,7 +97,8 @@ def index_patients(
 class _Indexer:
     """One patient after the other under the same options."""
 
-    def __init__(self, writer: ArchiveWriter, encoder: Encoder, options: IndexOptions) -> None:
+    def __init__(self, writer: ArchiveWriter, encoder: Encoder, options: IndexOptions, decode: DecodeLabels) -> None:
+        self.decode = decode
         self.writer = writer
         self.encoder = encoder
         self.options = options
@@ -119,7 +128,7 @@ class _Indexer:
         elif self.options.pixels == "reference":
             record = replace(record, info=replace(record.info, files=refer_to(files)))
         report.slices += record.slice_count
-        return self.writer.add(record)
+        return self.writer.add(record, self.decode(record))
 
     def describe(self, files: PatientFiles) -> VolumeInfo:
         """Everything but the codes and the copies, with a digest of all that they depend on."""

@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 from diptych.archive.records import (
     BLOB_COLUMNS,
+    CHECKSUM_BYTES,
     ModelIdentity,
     VolumeInfo,
     VolumeRecord,
@@ -56,6 +57,20 @@ class Row:
     slices: int
     checksum: bytes
     codes_checksum: bytes
+
+
+@dataclass(frozen=True)
+class StoredLabels:
+    """What a volume's codes decode to, as bytes that the archive does not look into."""
+
+    version: str
+    """Which decoders made it."""
+    content: bytes
+
+    def checksum(self, codes: bytes) -> bytes:
+        """Covers everything, and the codes that they were decoded from."""
+        about = json.dumps([self.version, len(self.content), codes.hex()])
+        return blake2b(about.encode() + self.content, digest_size=CHECKSUM_BYTES).digest()
 
 
 def row_id(volume_key: str) -> int:
@@ -133,3 +148,37 @@ def read_blobs(database: sqlite3.Connection, row: Row, model: ModelIdentity) -> 
     if record.slice_count != row.slices:
         raise DamagedRowError(row.id, row.info.volume_key, "its arrays do not have the slices it says")
     return blobs
+
+
+def write_labels(database: sqlite3.Connection, row: int, codes: bytes, labels: StoredLabels) -> None:
+    """Keep the label maps of a volume whose codes have this checksum."""
+    values = row, labels.version, codes, labels.checksum(codes), labels.content
+    database.execute("INSERT OR REPLACE INTO label_maps VALUES (?, ?, ?, ?, ?)", values)
+
+
+def label_checksums(database: sqlite3.Connection) -> dict[int, tuple[str, bytes, bytes]]:
+    """By row: version, checksum of the codes they were made from, and their own checksum; the content is not read."""
+    try:
+        if not _has_labels(database):
+            return {}
+        rows = database.execute("SELECT id, version, codes_checksum, checksum FROM label_maps").fetchall()
+        return {int(row): (str(version), bytes(codes), bytes(own)) for row, version, codes, own in rows}
+    except (sqlite3.DatabaseError, TypeError, ValueError):  # damaged: as if there were none, for they can be made again
+        return {}
+
+
+def read_labels(database: sqlite3.Connection, row: Row) -> StoredLabels | None:
+    """The label maps of a volume; None where there are none, or none that can be believed."""
+    if not _has_labels(database):
+        return None
+    try:
+        found = database.execute("SELECT version, content, checksum FROM label_maps WHERE id = ?", (row.id,)).fetchone()
+        labels = None if found is None else StoredLabels(str(found[0]), bytes(found[1]))
+    except (sqlite3.DatabaseError, TypeError):
+        return None
+    return labels if labels is not None and labels.checksum(row.codes_checksum) == found[2] else None
+
+
+def _has_labels(database: sqlite3.Connection) -> bool:
+    """Archives of the first format have no such table."""
+    return database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'label_maps'").fetchone() is not None

@@ -25,11 +25,10 @@ from diptych.archive.records import ModelIdentity
 from diptych.errors import ArchiveError, ArchiveMismatchError, UsageError
 
 DATABASE = "archive.sqlite"
-FORMAT = 1
+FORMAT = 2
 """Version of the tables below. Raise it with every change and add the step from the old one to `MIGRATIONS`."""
-
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
-"""Step from format N to N + 1, run inside the transaction that also writes the new version."""
+OLDEST = 1
+"""Oldest format that can be read as it is; it has no label maps."""
 
 APPLICATION_ID = 0x44495054  # "DIPT"; lets `file` tell an archive from other SQLite files
 PAGE_SIZE = 8192  # a row's metadata fits its first page; the two id grids fill a few more
@@ -42,6 +41,20 @@ VOLUME_TABLE = """CREATE TABLE volumes (
   slices INTEGER NOT NULL, checksum BLOB NOT NULL, codes_checksum BLOB NOT NULL,
   normal_ids BLOB NOT NULL, abnormal_ids BLOB NOT NULL, z_index BLOB NOT NULL, position BLOB NOT NULL,
   z_mm BLOB NOT NULL, lesion_area BLOB NOT NULL, slice_affine BLOB NOT NULL)"""
+
+LABEL_TABLE = """CREATE TABLE label_maps (
+  id INTEGER PRIMARY KEY, version TEXT NOT NULL, codes_checksum BLOB NOT NULL, checksum BLOB NOT NULL,
+  content BLOB NOT NULL)"""
+TABLES = {1: [HEADER_TABLE, VOLUME_TABLE], 2: [HEADER_TABLE, LABEL_TABLE, VOLUME_TABLE]}
+"""By format, ordered by name."""
+
+
+def _add_label_maps(database: sqlite3.Connection) -> None:
+    database.execute(LABEL_TABLE)
+
+
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _add_label_maps}
+"""Step from format N to N + 1, run inside the transaction that also writes the new version."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ def is_blank(database: sqlite3.Connection) -> bool:
 def create_tables(database: sqlite3.Connection, model: ModelIdentity) -> None:
     """Make an empty archive in one transaction."""
     database.execute("BEGIN IMMEDIATE")
-    for statement in (HEADER_TABLE, VOLUME_TABLE):
+    for statement in TABLES[FORMAT]:
         database.execute(statement)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {FORMAT}")
@@ -112,13 +125,13 @@ def load_header(database: sqlite3.Connection, path: Path) -> Header:
         raise ArchiveMismatchError(
             f"{path}: has archive format {found}, this Diptych reads up to {FORMAT}; use the newer Diptych that made it"
         )
-    if found < FORMAT:
+    if found < OLDEST:
         raise ArchiveMismatchError(
             f"{path}: has archive format {found}, this Diptych uses {FORMAT}; "
             "run 'diptych archive compact' on it once to bring it up to date, or check that it is an archive at all"
         )
     tables = [row[0] for row in database.execute("SELECT sql FROM sqlite_schema ORDER BY name")]
-    if tables != [HEADER_TABLE, VOLUME_TABLE]:
+    if tables != TABLES[found]:
         raise ArchiveError(f"{path}: its table definitions are damaged; restore a copy, or index again")
     row = database.execute("SELECT content, checksum FROM header WHERE id = 1").fetchone()
     if row is None or _text_checksum(row[0]) != row[1]:

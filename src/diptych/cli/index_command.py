@@ -78,13 +78,17 @@ def index(
     from diptych.archive.encoding import NetworkEncoder
     from diptych.archive.indexing import IndexOptions, index_patients
     from diptych.cli.console import print_json, progress_bar
+    from diptych.metrics.label_indexing import volume_decoder
     from diptych.model import load_model
     from diptych.model.shipped import shipped_model
+    from diptych.retrieval.catalogue import prepare_search
     from diptych.volumes.bids import participants_table
     from diptych.volumes.sources import find_sources
 
     patients = find_sources(sources)
-    encoder = NetworkEncoder(load_model(model or shipped_model()))
+    folder = model or shipped_model()
+    network = load_model(folder)
+    encoder = NetworkEncoder(network)
     options = IndexOptions(
         pixels=pixels.value,
         source=source_name,
@@ -94,7 +98,9 @@ def index(
         batch_size=batch,
     )
     with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
-        report = index_patients(writer, encoder, patients, options=options, progress=progress)
+        decode = volume_decoder(network, folder)
+        report = index_patients(writer, encoder, patients, options=options, decode=decode, progress=progress)
+        prepare_search(writer, network, folder)
         stat = writer.stat()
     if json_output:
         print_json({"archive": archive, "volumes": stat.volumes, **asdict(report)})

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled
 from diptych.search import Match, PanelMatch, Query, SearchEngine
-from diptych.search.lookup import LookUp
+from diptych.search.lookup import look_up
 from diptych.search.scan import rank
 from diptych.search.tables import DistanceTable, table_from
 
@@ -52,8 +52,8 @@ class HistogramSearch:
         index = self.engine.index
         towards = pairs.entries[ids].sum(axis=0, dtype=np.int32)  # [K]
         entries = np.where(region[:, None], towards, 0).astype(np.int32)
-        look_up = LookUp(entries, index.codes["abnormal"], index.chunks["abnormal"])
-        across = look_up.sums(np.array([0]), np.array([len(index)]), self.engine.pool)
+        towards_all = look_up(entries, index, "abnormal")
+        across = towards_all.sums(np.array([0]), np.array([len(index)]), self.engine.pool)
         return 2 * across.astype(np.int64) - self._slices_within(pairs, region)
 
     def _prepare(self, query: Query) -> tuple[DistanceTable, NDArray[np.bool_], NDArray[np.int64]]:

@@ -1,17 +1,17 @@
-"""`Catalogue`: one version of an archive, ready to be searched, and the cache that makes opening quick.
+"""`Catalogue`: one version of an archive, ready to be searched, made of its segments.
 
-Knows archives and search indexes; nothing about models or questions. The cache is one file in the archive's cache
-folder. It is used only when every row of the archive is whole and its version is the one the cache was made from, and
-only after its own checksums hold; otherwise the catalogue is built from the archive, which is always right. Where the
-folder cannot be written there is no cache, and nothing else changes.
+Knows archives and search indexes; nothing about models or questions. Segments are used only where the truth holds
+exactly the volumes they were made from, and only after their checksums hold (`diptych.archive.segments`). What they do
+not cover is read from the archive and becomes one more segment; where the folder cannot be written it stays in memory,
+and nothing else changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,23 @@ from numpy.typing import NDArray
 
 from diptych import archive
 from diptych.archive import VolumeInfo
+from diptych.archive.archive_store import Listing, StoredVolume
+from diptych.archive.segments import Covered, Segment, cover, drop_segments, open_segments, write_segment
 from diptych.errors import ArchiveError
-from diptych.search import SearchIndex, load_arrays, save_arrays
+from diptych.metrics.model_tables import tables_of_model
+from diptych.model import FeatureDecomposingNetwork
+from diptych.search import PANELS, SearchIndex
+from diptych.search.joined import Places
+from diptych.search.label_maps import LabelMaps
+from diptych.search.label_storage import unpack_labels
 from diptych.search.tables import Tables
 
-CACHE_FILE = "search.arrays"
-CACHE_VERSION = 2
-"""Raise it whenever `SearchIndex` or the columns below change."""
+SEGMENT_VERSION = 1
+"""Raise it whenever `SearchIndex`, `LabelMaps` or the columns below change."""
+MOST_SEGMENTS = 8
+"""With more of them, the small ones are made into one."""
+FEWEST_SEGMENTS = 4
+LABELS = "labels"
 
 COLUMNS = ("z_index", "position", "z_mm", "lesion_area")
 SAMPLE = 20_000
@@ -46,6 +56,12 @@ class Catalogue:
     lesion_area: NDArray[np.float32]
     problems: tuple[str, ...] = ()
     """Damaged volumes that are left out; whoever shows an answer must show these too."""
+    segments: tuple[Segment, ...] = ()
+    """What it is made of."""
+    places: Places | None = None
+    """Where each volume lies in the segments."""
+    labels: tuple[Mapping[str, LabelMaps], ...] = ()
+    """What codes decode to, by segment and panel; nothing in a segment that was never decoded."""
 
     @cached_property
     def patients(self) -> dict[str, int]:
@@ -74,65 +90,151 @@ class Catalogue:
 
 
 def open_catalogue(store: archive.ArchiveStore, tables: Tables) -> Catalogue:
-    """The current version of an archive, from its cache where that can be trusted."""
+    """The current version of an archive."""
     listing = store.listing()
     if not listing.volumes and not listing.problems:
         raise ArchiveError(f"{store.path}: holds no volume; add some with 'diptych index'")
-    if not listing.problems:
-        arrays = load_arrays(store.cache_folder / CACHE_FILE, key=_key(listing.version))
-        if arrays is not None and (found := _restore(arrays, listing)) is not None:
-            return found
-    return _build(store, tables)
+    key = segment_key(store)
+    opened = open_segments(store.path, key=key)
+    segments, covered = list(opened.segments), cover(opened.segments, listing.identities)
+    kept, listing, problems = _completed(store, tables, listing, segments, covered)
+    drop_segments([*opened.damaged, *_superseded(segments, kept)])
+    if not listing.volumes:
+        problem = (*listing.problems, *problems)[0]
+        raise ArchiveError(f"{store.path}: every volume is damaged ({problem}); index the sources again")
+    return _join(kept, listing, (*listing.problems, *problems))
 
 
-def _build(store: archive.ArchiveStore, tables: Tables) -> Catalogue:
-    codes = store.codes()
-    if not codes.volumes:
-        raise ArchiveError(f"{store.path}: every volume is damaged ({codes.problems[0]}); index the sources again")
+def prepare_search(store: archive.ArchiveStore, network: FeatureDecomposingNetwork, folder: Path | None) -> None:
+    """Make the segments that the next search needs, after a change; an empty archive needs none."""
+    if store.listing().volumes:
+        open_catalogue(store, tables_of_model(network, folder, cache=store.cache_folder))
+
+
+def segment_key(store: archive.ArchiveStore) -> str:
+    """Segments under another key belong to another model, or to another version of Diptych."""
+    return f"segment {SEGMENT_VERSION} of model {store.model.fingerprint}"
+
+
+def _completed(
+    store: archive.ArchiveStore, tables: Tables, listing: Listing, segments: list[Segment], covered: Covered
+) -> tuple[list[Segment], Listing, list[str]]:
+    """Segments that cover the whole listing, and the listing without what turns out to be damaged."""
+    kept = [segment for segment in segments if segment.name in covered.rows]
+    missing = list(covered.missing)
+    if len(kept) + bool(missing) > MOST_SEGMENTS:  # make the small ones into one, largest first they stand
+        places = {identity: place for place, identity in enumerate(listing.identities)}
+        for segment in kept[FEWEST_SEGMENTS - 1 :]:
+            missing += [places[segment.identities[row]] for row in covered.rows[segment.name].tolist()]
+        kept = kept[: FEWEST_SEGMENTS - 1]
+    if not missing:
+        return kept, listing, []
+    stored, problems = store.stored([listing.volumes[place].volume_key for place in missing])
+    for version in sorted({"" if one.labels is None else one.labels.version for one in stored}):
+        alike = [one for one in stored if ("" if one.labels is None else one.labels.version) == version]
+        kept.append(_written(store, build_segment(alike, store.model, tables)))
+    known = {identity for segment in kept for identity in segment.identities}
+    whole = [place for place, identity in enumerate(listing.identities) if identity in known]
+    return kept, _only(listing, whole), problems
+
+
+def _written(store: archive.ArchiveStore, segment: Segment) -> Segment:
+    """The segment on disk, and taken back if the archive has moved on: what was removed must not linger."""
+    written = write_segment(store.path, segment, key=segment_key(store))
+    if written.path is not None and not set(store.listing().identities).issuperset(segment.identities):
+        drop_segments([written.path])
+    return written
+
+
+def _superseded(before: Sequence[Segment], after: Sequence[Segment]) -> list[Path]:
+    """Files whose live rows, if they have any, all lie in other segments now."""
+    names = {segment.name for segment in after}
+    return [segment.path for segment in before if segment.path is not None and segment.name not in names]
+
+
+def _only(listing: Listing, places: list[int]) -> Listing:
+    """The listing with some of its volumes."""
+    volumes, slices, identities = (
+        tuple(getattr(listing, name)[place] for place in places) for name in ("volumes", "slices", "identities")
+    )
+    return replace(listing, volumes=volumes, slices=slices, identities=identities)
+
+
+def build_segment(stored: Sequence[StoredVolume], model: archive.ModelIdentity, tables: Tables) -> Segment:
+    """Some volumes, which come in the order of their keys, as a segment in memory."""
+    records = [one.record for one in stored]
+    slices = [record.slice_count for record in records]
+    columns = {name: np.concatenate([getattr(record, name) for record in records]) for name in COLUMNS}
     index = SearchIndex.build(
-        grid=codes.model.grid,
-        normal=codes.normal_ids,
-        abnormal=codes.abnormal_ids,
-        volume_of_slice=codes.volume,
-        patient_of_volume=_number(codes.patient_keys),
-        lesion_free=codes.lesion_area == 0,
+        grid=model.grid,
+        normal=np.concatenate([record.normal_ids.reshape(-1, model.cells) for record in records]),
+        abnormal=np.concatenate([record.abnormal_ids.reshape(-1, model.cells) for record in records]),
+        volume_of_slice=np.repeat(np.arange(len(records)), slices),
+        patient_of_volume=np.arange(len(records)),
+        lesion_free=columns["lesion_area"] == 0,
         tables=tables,
     )
-    columns: dict[str, Any] = {name: getattr(codes, name) for name in COLUMNS}
-    if not codes.problems:
-        _save(store, codes.version, {**index.arrays(), **columns})
-    return Catalogue(codes.version, index, codes.volumes, **columns, problems=codes.problems)
+    arrays = {**index.arrays(), **columns}
+    for panel, maps in _label_maps(stored).items():
+        arrays |= {f"{LABELS}.{panel}.{name}": array for name, array in maps.arrays().items()}
+    return Segment(tuple(one.identity for one in stored), arrays)
 
 
-def _save(store: archive.ArchiveStore, version: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the cache, and take it back if the archive has moved on: what was removed must not linger in a cache."""
-    path = store.cache_folder / CACHE_FILE
-    with suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        save_arrays(path, arrays, key=_key(version))
-        if store.version != version:
-            path.unlink(missing_ok=True)
+def _label_maps(stored: Sequence[StoredVolume]) -> dict[str, LabelMaps]:
+    """By panel, where all of the volumes have some."""
+    parts = [unpack_labels(one.labels, one.record.slice_count) if one.labels else {} for one in stored]
+    return {
+        panel: LabelMaps.join([part[panel] for part in parts]) for panel in PANELS if all(panel in p for p in parts)
+    }
 
 
-def _restore(arrays: dict[str, NDArray[Any]], listing: archive.Listing) -> Catalogue | None:
-    """The cached catalogue, or nothing when it does not fit the archive's volumes."""
-    try:
-        index = SearchIndex.restore(arrays)
-        columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
-    except (KeyError, ValueError, TypeError):
-        return None
-    fits = (
-        np.array_equal(np.diff(index.volume_starts), listing.slices)
-        and np.array_equal(index.patient_of_volume, _number([info.patient_key for info in listing.volumes]))
-        and all(column.shape == (len(index),) for column in columns.values())
+def _join(segments: Sequence[Segment], listing: Listing, problems: tuple[str, ...]) -> Catalogue:
+    """The volumes of a listing, each in the first segment that has it."""
+    indexes = [SearchIndex.restore(segment.arrays) for segment in segments]
+    found: dict[bytes, tuple[int, int]] = {}
+    for number, segment in enumerate(segments):
+        for row, identity in enumerate(segment.identities):
+            found.setdefault(identity, (number, row))
+    where = np.array([found[identity] for identity in listing.identities], dtype=np.int64)
+    starts = np.array([indexes[part].volume_starts[row] for part, row in where.tolist()], dtype=np.int64)
+    places = Places(where[:, 0], starts, np.append(0, np.cumsum(listing.slices)).astype(np.int64))
+    patients = _number([info.patient_key for info in listing.volumes])
+    if len(segments) == 1 and np.array_equal(places.begins, indexes[0].volume_starts):
+        index = replace(indexes[0], patient_of_volume=patients)
+        columns: dict[str, Any] = {name: segments[0].arrays[name] for name in COLUMNS}
+    else:
+        index = SearchIndex.join(indexes, places, patients)
+        part, rows = places.rows(np.arange(len(places)))
+        columns = {name: _gather([segment.arrays[name] for segment in segments], part, rows) for name in COLUMNS}
+    return Catalogue(
+        version=f"{listing.version}-damaged" if problems else listing.version,
+        index=index,
+        volumes=listing.volumes,
+        **columns,
+        problems=problems,
+        segments=tuple(segments),
+        places=places,
+        labels=tuple(_restored_labels(segment) for segment in segments),
     )
-    return Catalogue(listing.version, index, listing.volumes, **columns) if fits else None
+
+
+def _gather(columns: Sequence[NDArray[Any]], part: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[Any]:
+    out = np.empty(len(rows), dtype=columns[0].dtype)
+    for number, column in enumerate(columns):
+        out[part == number] = column[rows[part == number]]
+    return out
+
+
+def _restored_labels(segment: Segment) -> dict[str, LabelMaps]:
+    found = {}
+    for panel in PANELS:
+        start = f"{LABELS}.{panel}."
+        arrays = {name.removeprefix(start): array for name, array in segment.arrays.items() if name.startswith(start)}
+        if arrays:
+            found[panel] = LabelMaps.restore(arrays)
+    return found
 
 
 def _number(patient_keys: Sequence[str]) -> NDArray[np.int64]:
     """Number patients in the order of their keys, `[V]`."""
     return np.unique(np.array(patient_keys, dtype=object), return_inverse=True)[1].astype(np.int64)
-
-
-def _key(version: str) -> str:
-    return f"catalogue {CACHE_VERSION} of {version}"

@@ -7,7 +7,7 @@
 Knows arrays; nothing about files, models or pixels. Start reading at `engine.py`.
 """
 
-from diptych.search.array_file import load_arrays, save_arrays
+from diptych.archive.array_file import load_arrays, save_arrays
 from diptych.search.engine import SearchEngine
 from diptych.search.query import PANELS, Filter, Match, PanelMatch, Query
 from diptych.search.search_index import SearchIndex

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from diptych.errors import UsageError
 from diptych.search.batch import batch_scan, batches
 from diptych.search.contributions import explain
-from diptych.search.lookup import LookUp
+from diptych.search.lookup import LookUp, look_up
 from diptych.search.pool import Pool
 from diptych.search.prune import pruned_scan
 from diptych.search.query import PANELS, Match, Query, panel_weights
@@ -52,6 +52,8 @@ class SearchEngine:
 
     def search_batch(self, queries: Sequence[Query]) -> list[list[Match]]:
         """The same answers as `search` gives to each query, for less when many ask alike."""
+        if self.index.joined:
+            return [self.search(query) for query in queries]
         prepared = [(self.score(query), self.select(query)) for query in queries]
         answers: list[list[Match] | None] = [None] * len(queries)
         for members in batches(queries, prepared):
@@ -77,16 +79,15 @@ class SearchEngine:
         """One panel of the query, ready to be scanned."""
         table, region = self.table(query, panel), self.region(query)
         ids = self.ids(query, panel)
-        codes, chunks = self.index.codes[panel], self.index.chunks[panel]
         weights = np.where(region, table.weights_of(len(ids)), 0)
         entries = (weights[:, None] * table.entries[ids]).astype(np.int32)
         if table.kind != "angle":
-            return Term(panel, table, LookUp(entries, codes, chunks), factor)
+            return Term(panel, table, look_up(entries, self.index, panel), factor)
         lengths = np.diag(table.entries)
-        look_up = LookUp((weights[:, None] * lengths).astype(np.int32), codes, chunks)
-        everywhere = self._slice_norms(panel, table, look_up) if region.all() else None
-        norms = Norms((weights * lengths[ids]).astype(np.int64), look_up, everywhere)
-        return Term(panel, table, LookUp(-entries, codes, chunks), factor, norms)
+        own = look_up((weights[:, None] * lengths).astype(np.int32), self.index, panel)
+        everywhere = self._slice_norms(panel, table, own) if region.all() else None
+        norms = Norms((weights * lengths[ids]).astype(np.int64), own, everywhere)
+        return Term(panel, table, look_up(-entries, self.index, panel), factor, norms)
 
     def select(self, query: Query) -> Selection:
         """Which volumes and slices take part."""
@@ -152,11 +153,11 @@ class SearchEngine:
             self._spreads[key] = distance_spread(self.index.codes[panel], self.table(query, panel), region)
         return self._spreads[key]
 
-    def _slice_norms(self, panel: str, table: DistanceTable, look_up: LookUp) -> SliceNorms:
+    def _slice_norms(self, panel: str, table: DistanceTable, own: LookUp) -> SliceNorms:
         key = panel, table.metric
         if key not in self._norms:
             whole = np.array([0]), np.array([len(self.index)])
-            self._norms[key] = SliceNorms(look_up.sums(*whole, self.pool))
+            self._norms[key] = SliceNorms(own.sums(*whole, self.pool))
         return self._norms[key]
 
     def _matches(self, query: Query, score: Score, selection: Selection, keys: Keys) -> list[Match]:

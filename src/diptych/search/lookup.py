@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from diptych.search.bounds import Bounds
 from diptych.search.changes import change_minima, change_sums
 from diptych.search.chunks import Chunks, LevelName
+from diptych.search.joined import JoinedCodes
 from diptych.search.kernels import BYTE_STRIDE, HUGE, Ints, Sums, placed, range_minima, range_sums
 from diptych.search.panel_codes import PanelCodes
 from diptych.search.pool import Pool
+from diptych.search.search_index import SearchIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,12 @@ class LookUp:
     entries: NDArray[np.int32]
     codes: PanelCodes
     chunks: Chunks
+
+    def row_sums(self, rows: Ints) -> Sums:
+        """Row sums of single slices, in any order."""
+        out = np.empty(len(rows), dtype=np.int32)
+        range_sums(*self._packed, rows, rows + 1, *self._rare, out)
+        return out
 
     def sums(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
         """Row sums of all slices in the ranges, one range after the other."""
@@ -121,6 +129,53 @@ class LookUp:
         codes = self.codes
         excess = self.excess if len(codes.rare_slice) else np.empty((0, 0), np.int32)
         return codes.rare_slice, codes.rare_cell, codes.rare_code, excess
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedLookUp(LookUp):
+    """The same over several segments; ranges begin and end with volumes. There are no bounds over runs here."""
+
+    codes: JoinedCodes
+
+    def sums(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
+        """Row sums of all slices in the ranges, one range after the other."""
+        places = self.codes.places
+        volumes = places.volumes(starts, stops)
+        lengths = np.diff(places.begins)[volumes]
+        ends = np.cumsum(lengths)
+        out = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
+        for part in np.unique(places.part[volumes]).tolist():
+            mine = np.flatnonzero(places.part[volumes] == part)
+            first = places.start[volumes[mine]]
+            sums = self._parts[part].sums(first, first + lengths[mine], pool)
+            for at, until, end in zip(ends[mine] - lengths[mine], ends[mine], np.cumsum(lengths[mine]), strict=True):
+                out[at:until] = sums[end - (until - at) : end]
+        return out
+
+    def minima(self, starts: Ints, stops: Ints, pool: Pool) -> Sums:
+        """The smallest row sum of each range."""
+        lengths = stops - starts
+        return np.minimum.reduceat(self.sums(starts, stops, pool), np.cumsum(lengths) - lengths)
+
+    def row_sums(self, rows: Ints) -> Sums:
+        """Row sums of single slices, in any order."""
+        part, local = self.codes.places.rows(rows)
+        out = np.empty(len(rows), dtype=np.int32)
+        for number in np.unique(part).tolist():
+            out[part == number] = self._parts[number].row_sums(local[part == number])
+        return out
+
+    @cached_property
+    def _parts(self) -> list[LookUp]:
+        return [LookUp(self.entries, *part) for part in self.codes.parts]
+
+
+def look_up(entries: NDArray[np.int32], index: SearchIndex, panel: str) -> LookUp:
+    """The look-up that fits the codes of a panel."""
+    codes = index.codes[panel]
+    if isinstance(codes, JoinedCodes):
+        return JoinedLookUp(entries, codes, codes.parts[0][1])
+    return LookUp(entries, codes, index.chunks[panel])
 
 
 def flat_table(places: NDArray[np.int32], cells: int) -> tuple[Sums, int]:

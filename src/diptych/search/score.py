@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diptych.compiling import compiled
 from diptych.search.chunks import LevelName
-from diptych.search.lookup import LookUp
+from diptych.search.lookup import JoinedLookUp, LookUp
 from diptych.search.panel_codes import PanelCodes
 from diptych.search.pool import Pool
 from diptych.search.tables import DistanceTable, cosine
@@ -114,8 +114,11 @@ class Score:
 
     @property
     def prunable(self) -> bool:
-        """Bounds exist unless norms depend on the query's region."""
-        return all(term.norms is None or term.norms.everywhere is not None for term in self.terms)
+        """Bounds exist within one segment, unless norms depend on the query's region."""
+        return all(
+            not isinstance(term.look_up, JoinedLookUp) and (term.norms is None or term.norms.everywhere is not None)
+            for term in self.terms
+        )
 
     def keys(self, starts: Ints, stops: Ints, pool: Pool) -> Keys:
         """Keys of the slices in the ranges, one range after the other."""
@@ -174,7 +177,12 @@ def _count_through(starts: Ints, stops: Ints, numbers: NDArray[np.int64]) -> Non
 
 
 def distance_spread(
-    codes: PanelCodes, table: DistanceTable, region: NDArray[np.bool_], *, pairs: int = 4096, seed: int = 0
+    codes: PanelCodes,
+    table: DistanceTable,
+    region: NDArray[np.bool_],
+    *,
+    pairs: int = 4096,
+    seed: int = 0,
 ) -> float:
     """Standard deviation of the distance between random slices; 1 where all distances are equal."""
     if len(codes) < 2:

@@ -8,7 +8,7 @@ patient in these arrays is how queries and matches name it, and equal distances 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from diptych.errors import InputError
 from diptych.search.chunks import Chunks, group_codes, mark_chunks
+from diptych.search.joined import JoinedCodes, Places
 from diptych.search.panel_codes import PanelCodes, pack
 from diptych.search.query import PANELS
 from diptych.search.tables import Tables
@@ -34,7 +35,7 @@ class SearchIndex:
     codes: Mapping[str, PanelCodes]
     """Packed ids by panel."""
     chunks: Mapping[str, Chunks]
-    """What is known of runs of neighbouring slices, by panel."""
+    """What is known of runs of neighbouring slices, by panel; nothing where several segments have each their own."""
     volume_starts: NDArray[np.int64]
     """First slice of each volume, and N at the end, `[V + 1]`."""
     patient_of_volume: NDArray[np.int64]
@@ -44,6 +45,11 @@ class SearchIndex:
 
     def __len__(self) -> int:
         return len(self.lesion_free)
+
+    @property
+    def joined(self) -> bool:
+        """Whether the slices lie in several segments."""
+        return isinstance(self.codes["normal"], JoinedCodes)
 
     @property
     def cells(self) -> int:
@@ -77,12 +83,25 @@ class SearchIndex:
             chunks[panel] = mark_chunks(ids, starts, group_codes(ids, table), codes[panel].packed)
         return cls(grid, codes, chunks, starts, patients, np.asarray(lesion_free, dtype=np.bool_))
 
+    @classmethod
+    def join(cls, parts: Sequence[SearchIndex], places: Places, patient_of_volume: NDArray[np.int64]) -> SearchIndex:
+        """The volumes of several indexes as one, in the order and places given; nothing but flags is copied."""
+        part, rows = places.rows(np.arange(len(places)))
+        lesion_free = np.empty(len(places), dtype=np.bool_)
+        for number, index in enumerate(parts):
+            lesion_free[part == number] = index.lesion_free[rows[part == number]]
+        codes = {
+            panel: JoinedCodes.of([(index.codes[panel], index.chunks[panel]) for index in parts], places)
+            for panel in PANELS
+        }
+        return cls(parts[0].grid, codes, {}, places.begins, patient_of_volume, lesion_free)
+
     def volume_of(self, slices: NDArray[np.integer]) -> NDArray[np.int64]:
         """The volume that each slice belongs to."""
         return np.searchsorted(self.volume_starts, slices, side="right").astype(np.int64) - 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as named arrays, for `diptych.search.array_file`; `restore` takes them back."""
+        """Everything as named arrays, for `diptych.archive.array_file`; `restore` takes them back."""
         named: dict[str, NDArray[Any]] = {
             "layout": np.array([LAYOUT], dtype=np.int64),
             "grid": np.array(self.grid, dtype=np.int64),

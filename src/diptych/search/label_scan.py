@@ -1,0 +1,281 @@
+"""Exact nearest slices by overlap of label maps, with a look at few of them.
+
+The distance of two maps is 1 - the mean Dice coefficient over the classes that either has. Bounds, cheapest first:
+
+    areas     2 · shared / (a + b) is at most 2 · min(a, b) / (a + b): one byte of each area decides, by a table
+    blocks    what two maps share is at most the sum over blocks of the smaller amount
+    runs      the maps themselves, run by run
+
+A slice's distance is averaged over its neighbours; the average of their bounds bounds it. Volumes whose bound exceeds
+the distance of the worst match wanted so far are left out; ties are not. Knows arrays; nothing about queries' words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.compiling import compiled
+from diptych.search.label_maps import BLOCKS, LEVELS, LabelMaps, Levels
+
+REACH_MM = 6.0
+"""From this far on a neighbouring slice has no say; chosen on training and validation patients."""
+SCALE = 1 << 16
+PRESENT = 1 << 24
+SLACK = 1e-6
+"""Room for rounding: a bound may be low, never high."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def area_bytes(areas: NDArray[np.integer], largest: int) -> NDArray[np.uint8]:
+    """Areas on a logarithmic scale from 1 (one level of one pixel) to 255 (`largest`); 0 is nothing at all.
+
+    >>> area_bytes(np.array([0, 1, 3072]), 3072).tolist()
+    [0, 1, 255]
+    """
+    scale = 1 + np.floor(254 * np.log2(np.maximum(np.arange(largest + 1), 1)) / np.log2(largest))
+    scale[0] = 0
+    return np.asarray(scale.astype(np.uint8)[areas])
+
+
+@dataclass(frozen=True, eq=False)
+class LabelQuery:
+    """One map `[C, H, W]` to compare with, and where: what all comparisons with it share."""
+
+    levels: Levels
+    """Levels of the query, zero outside its region."""
+    region: NDArray[np.bool_] | None = None
+    """Pixels that are compared, `[H, W]`; all of them by default."""
+
+    @cached_property
+    def areas(self) -> Ints:
+        return np.asarray(self.levels.sum(axis=(1, 2), dtype=np.int64))
+
+    @cached_property
+    def shared(self) -> NDArray[np.uint16]:
+        """Levels shared with k levels in all pixels before the i-th, `[C, LEVELS + 1, H·W + 1]`."""
+        classes = len(self.levels)
+        sums = np.zeros((classes, LEVELS + 1, self.levels[0].size + 1), dtype=np.uint16)
+        for level in range(1, LEVELS + 1):
+            np.cumsum(np.minimum(self.levels.reshape(classes, -1), level), axis=1, out=sums[:, level, 1:])
+        return sums
+
+    @cached_property
+    def inside(self) -> NDArray[np.uint16]:
+        """Pixels of the region before the i-th, `[H·W + 1]`; empty without a region."""
+        if self.region is None:
+            return np.empty(0, dtype=np.uint16)
+        return np.append(0, np.cumsum(self.region.reshape(-1))).astype(np.uint16)
+
+    @cached_property
+    def blocks(self) -> NDArray[np.uint8]:
+        return _block_sums(self.levels).astype(np.uint8)
+
+    @cached_property
+    def outside(self) -> NDArray[np.uint8]:
+        """Most levels that a class can have outside the region in each block."""
+        rows, columns = self.levels.shape[1:]
+        out = np.zeros((1, rows, columns)) if self.region is None else LEVELS * ~self.region[None]
+        return np.asarray(_block_sums(out)[0].astype(np.uint8))
+
+    def area_table(self, largest: int) -> NDArray[np.int32]:
+        """By class and byte of an area: an upper bound of its Dice in 1/SCALE, and PRESENT where the class counts."""
+        sizes = np.arange(largest + 1)
+        places = area_bytes(sizes, largest)
+        table = np.zeros((len(self.levels), 256), dtype=np.int32)
+        for row, area in zip(table, self.areas.tolist(), strict=True):
+            dice = 2 * np.minimum(sizes, area) / np.maximum(sizes + area, 1)
+            np.maximum.at(row, places, np.ceil(dice * SCALE).astype(np.int32))
+            row += PRESENT * (np.arange(256) > 0 if area == 0 else np.ones(256, dtype=np.bool_)).astype(np.int32)
+        return table
+
+
+def _block_sums(levels: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Sums over blocks, `[C, BLOCKS²]`."""
+    classes, rows, columns = levels.shape
+    blocks = levels.reshape(classes, BLOCKS, rows // BLOCKS, BLOCKS, columns // BLOCKS)
+    return np.asarray(blocks.sum(axis=(2, 4), dtype=np.int64).reshape(classes, BLOCKS**2))
+
+
+def exact_distances(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
+    """1 - mean Dice between the query and some maps, `[n]`."""
+    out = np.empty(len(rows))
+    _exact(
+        maps.states,
+        maps.run_state,
+        maps.run_length,
+        maps.firsts,
+        maps.areas,
+        query.areas,
+        query.shared,
+        query.inside,
+        rows,
+        out,
+    )
+    return out
+
+
+def block_bounds(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
+    """For some maps, a distance that each of them has at least, from sums over blocks."""
+    out = np.empty(len(rows))
+    _bound_by_blocks(maps.blocks, query.blocks, query.areas, query.outside, rows, out)
+    return out
+
+
+@compiled
+def _exact(
+    states: NDArray[np.uint8],
+    run_state: NDArray[np.uint8],
+    run_length: NDArray[np.uint8],
+    firsts: Ints,
+    areas: NDArray[np.uint16],
+    query_areas: Ints,
+    shared: NDArray[np.uint16],
+    inside: NDArray[np.uint16],
+    rows: Ints,
+    out: Floats,
+) -> None:
+    classes = states.shape[1]
+    # For each state the classes it holds, so that a run touches no others.
+    held = np.zeros((len(states), classes + 1), np.int64)
+    for state in range(len(states)):
+        for c in range(classes):
+            if states[state, c] > 0:
+                held[state, 0] += 1
+                held[state, held[state, 0]] = c
+    common = np.zeros(classes, np.int64)
+    own = np.zeros(classes, np.int64)
+    for place in range(len(rows)):
+        row = rows[place]
+        common[:] = 0
+        own[:] = 0
+        at = np.int64(0)
+        for run in range(firsts[row], firsts[row + 1]):
+            end = at + np.int64(run_length[run]) + 1
+            state = run_state[run]
+            for k in range(1, held[state, 0] + 1):
+                c = held[state, k]
+                level = states[state, c]
+                common[c] += np.int64(shared[c, level, end]) - np.int64(shared[c, level, at])
+                if len(inside) > 0:
+                    own[c] += level * (np.int64(inside[end]) - np.int64(inside[at]))
+            at = end
+        present = 0
+        total = 0.0
+        for c in range(classes):
+            both = query_areas[c] + (own[c] if len(inside) > 0 else np.int64(areas[row, c]))
+            if both > 0:
+                present += 1
+            if common[c] > 0:
+                total += 2.0 * common[c] / both
+        out[place] = 1.0 - total / present if present > 0 else 0.0
+
+
+@compiled
+def _bound_by_blocks(
+    blocks: NDArray[np.uint8],
+    query_blocks: NDArray[np.uint8],
+    query_areas: Ints,
+    outside: NDArray[np.uint8],
+    rows: Ints,
+    out: Floats,
+) -> None:
+    classes, count = query_blocks.shape
+    for place in range(len(rows)):
+        row = rows[place]
+        present = 0
+        total = 0.0
+        for c in range(classes):
+            most = np.int64(0)  # levels that both have
+            least = np.int64(0)  # levels of the map inside the region
+            for b in range(count):
+                most += np.int64(min(blocks[row, c, b], query_blocks[c, b]))
+                least += max(np.int64(blocks[row, c, b]) - np.int64(outside[b]), np.int64(0))
+            if query_areas[c] > 0 or least > 0:
+                present += 1
+            if most > 0:
+                total += 2.0 * most / (query_areas[c] + max(most, least))
+        out[place] = 1.0 - total / present if present > 0 else 0.0
+
+
+@compiled
+def add_area_bounds(
+    bytes_: NDArray[np.uint8],
+    table: NDArray[np.int32],
+    weight: float,
+    starts: Ints,
+    stops: Ints,
+    bounds: NDArray[np.float32],
+    lowest: NDArray[np.float32],
+) -> None:
+    """Add weighted bounds by area to `bounds` `[N]` of the slices in the ranges; each range's lowest to `lowest`."""
+    share = np.zeros(table.shape[0] + 1, np.float32)
+    for count in range(1, len(share)):
+        share[count] = np.float32(weight / (SCALE * count))
+    for r in range(len(starts)):
+        best = np.float32(np.inf)
+        for row in range(starts[r], stops[r]):
+            total = np.int32(0)
+            for c in range(table.shape[0]):
+                total += table[c, bytes_[row, c]]
+            present = np.int64(total) >> 24
+            bound = np.float32(0.0)
+            if present > 0:
+                bound = np.float32(weight) - np.float32(total & (PRESENT - 1)) * share[present]
+            bound += bounds[row]
+            bounds[row] = bound
+            best = min(best, bound)
+        lowest[r] = best
+
+
+@compiled
+def average_ranges(values: Floats, heights: NDArray[np.float32], ends: Ints, out: Floats) -> None:
+    """Each value averaged over its neighbourhood within its range; ranges lie one after the other and end at `ends`.
+
+    Slices less than `REACH_MM` apart have a say that falls in a straight line. Infinite where a neighbour is.
+    """
+    reach = np.float32(REACH_MM)
+    begin = np.int64(0)
+    for r in range(len(ends)):
+        for i in range(begin, ends[r]):
+            total, weight = values[i], np.float64(1.0)
+            step = 1
+            near = True
+            while near:
+                near = False
+                for other in (i - step, i + step):
+                    if begin <= other < ends[r]:
+                        share = np.float32(1.0) - np.float32(abs(heights[other] - heights[i])) / reach
+                        if share > 0:
+                            total += share * values[other]
+                            weight += share
+                            near = True
+                step += 1
+            out[i] = total / weight
+        begin = ends[r]
+
+
+@compiled
+def mark_neighbours(
+    bounds: Floats, limit: float, heights: NDArray[np.float32], ends: Ints, needed: NDArray[np.bool_]
+) -> None:
+    """Mark each place whose bound is within `limit`, and all of its range that have a say in its average."""
+    begin = np.int64(0)
+    for r in range(len(ends)):
+        for i in range(begin, ends[r]):
+            if bounds[i] <= limit:
+                needed[i] = True
+                j = i - 1
+                while j >= begin and abs(heights[i] - heights[j]) < REACH_MM:
+                    needed[j] = True
+                    j -= 1
+                j = i + 1
+                while j < ends[r] and abs(heights[j] - heights[i]) < REACH_MM:
+                    needed[j] = True
+                    j += 1
+        begin = ends[r]
