@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from diptych.archive import ArchiveStore, ArchiveWriter, VolumeRecord, schema
+from diptych.archive.rows import StoredLabels
 from diptych.errors import ArchiveError, ArchiveLockedError, ArchiveMismatchError
 from tests.archive.samples import MODEL, make_archive, make_record
 
@@ -135,13 +136,13 @@ def test_a_newer_format_is_refused_and_both_are_named(tmp_path: Path) -> None:
     path = make_archive(tmp_path / "A")
     _execute(path, "PRAGMA user_version = 7")
     for opener in (ArchiveStore.open, ArchiveWriter.open):
-        with pytest.raises(ArchiveMismatchError, match=r"format 7.* up to 1"):
+        with pytest.raises(ArchiveMismatchError, match=r"format 7.* up to 2"):
             opener(path)
 
 
 def test_an_older_format_is_brought_up_to_date_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_archive(tmp_path / "A")
-    _execute(path, "PRAGMA user_version = 0", "ALTER TABLE header RENAME TO old_header")
+    _execute(path, "PRAGMA user_version = 0", "ALTER TABLE header RENAME TO old_header", "DROP TABLE label_maps")
 
     def step(database: sqlite3.Connection) -> None:
         database.execute("UPDATE old_header SET id = id")
@@ -156,6 +157,27 @@ def test_an_older_format_is_brought_up_to_date_by_the_writer(tmp_path: Path, mon
     monkeypatch.setitem(schema.MIGRATIONS, 0, step)
     ArchiveWriter.open(path).close()
     assert equal(ArchiveStore.open(path).record("P-001"), make_record(1))
+
+
+def test_the_first_format_is_read_as_it_is_and_gets_label_maps_when_written(tmp_path: Path) -> None:
+    path = make_archive(tmp_path / "A")
+    _execute(path, "PRAGMA user_version = 1", "DROP TABLE label_maps")
+    assert ArchiveStore.open(path).listing().label_versions == (None,) * 5
+    with ArchiveWriter.open(path) as writer:
+        writer.add_labels("P-001", StoredLabels("decoders 1", b"maps"))
+    listing = ArchiveStore.open(path).listing()
+    assert listing.label_versions == (None, "decoders 1", None, None, None)
+    (stored,), _ = ArchiveStore.open(path).stored(["P-001"])
+    assert stored.labels == StoredLabels("decoders 1", b"maps")
+    assert stored.identity == listing.identities[1]
+
+
+def test_label_maps_of_other_codes_do_not_count(tmp_path: Path) -> None:
+    path = make_archive(tmp_path / "A")
+    with ArchiveWriter.open(path) as writer:
+        writer.add_labels("P-001", StoredLabels("decoders 1", b"maps"))
+        writer.add(make_record(1, seed=9))
+        assert writer.listing().label_versions[1] is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to have a header" * 100])
