@@ -149,7 +149,8 @@ class ArchiveStore:
                     try:
                         if isinstance(row, DamagedRowError):
                             raise row
-                        record = VolumeRecord.from_blobs(row.info, read_blobs(database, row), header.model)
+                        blobs = read_blobs(database, row, header.model)
+                        record = VolumeRecord.from_blobs(row.info, blobs, header.model)
                     except DamagedRowError as error:
                         problems.append(str(error))
                         continue

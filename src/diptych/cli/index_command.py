@@ -80,13 +80,13 @@ def index(
     from diptych.cli.console import print_json, progress_bar
     from diptych.metrics.label_indexing import volume_decoder
     from diptych.model import load_model
-    from diptych.model.shipped import shipped_model
+    from diptych.model.shipped import named_model, shipped_model
     from diptych.retrieval.catalogue import prepare_search
     from diptych.volumes.bids import participants_table
     from diptych.volumes.sources import find_sources
 
     patients = find_sources(sources)
-    folder = model or shipped_model()
+    folder = named_model(model or shipped_model())
     network = load_model(folder)
     encoder = NetworkEncoder(network)
     options = IndexOptions(
