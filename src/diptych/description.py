@@ -259,5 +259,7 @@ def _check_classes(kind: str, classes: tuple[LabelClass, ...]) -> None:
             raise UsageError(f"{kind} classes: two have the same {part}; name each one differently")
 
 
+STROKE = Description(disease="stroke", channels=("t1",), lesion=classes_named(["lesion"]))
+"""Chronic stroke in T1, one class."""
 GLIOMA = Description()
 """Adult glioma in four channels: what Diptych began with, and what files without a description are about."""

@@ -116,7 +116,7 @@ def test_oedema_is_bright_on_flair_and_in_white_matter(phantom: Phantom, atlas: 
     volume = phantom.volume
     assert volume.lesion is not None
     assert volume.twin is not None
-    assert phantom.plan is not None
+    assert isinstance(phantom.plan, LesionPlan)
     oedema = volume.lesion == 2
     assert volume.array[3][oedema].mean() > 1.3 * volume.twin[3][oedema].mean()
     push = push_field(phantom.plan, phantom.head, atlas, SMALL)
@@ -132,7 +132,7 @@ def test_low_grade_tumours_do_not_enhance() -> None:
 
 def test_several_foci() -> None:
     plan = make_phantom(1, config=replace(TINY, multifocal=1.0)).plan
-    assert plan is not None
+    assert isinstance(plan, LesionPlan)
     assert len(plan.foci) in (2, 3)
 
 
@@ -145,7 +145,7 @@ def test_a_healthy_phantom_is_its_own_twin() -> None:
 
 
 def test_the_lesion_has_the_planned_core_volume(phantom: Phantom) -> None:
-    assert phantom.plan is not None
+    assert isinstance(phantom.plan, LesionPlan)
     assert phantom.volume.lesion is not None
     planned = sum(focus.volume_ml for focus in phantom.plan.foci)
     core = np.isin(phantom.volume.lesion, (1, 3)).sum() * 4.0**3 / 1000.0

@@ -1,17 +1,26 @@
-"""`diptych phantom`: synthetic glioma patients, written as BraTS folders."""
+"""`diptych phantom`: synthetic patients with a glioma or a stroke, written as BraTS folders."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
+class Kind(StrEnum):
+    """What phantoms can have."""
+
+    GLIOMA = "glioma"
+    STROKE = "stroke"
+
+
 def phantom(
     out: Annotated[Path, typer.Argument(help="Folder for the patients; made if it is not there.", show_default=False)],
     patients: Annotated[int, typer.Option(min=1, help="How many patients to make.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Names the series: the same seed gives the same patients.")] = 0,
+    disease: Annotated[Kind, typer.Option(help="What the patients have.")] = Kind.GLIOMA,
     voxel_mm: Annotated[float, typer.Option(help="Voxel edge in millimetres, 1 to 8.")] = 2.0,
     healthy: Annotated[float, typer.Option(help="Share of patients without a lesion, 0 to 1.")] = 0.0,
     low_grade: Annotated[float, typer.Option(help="Share of lesions that do not enhance, 0 to 1.")] = 0.15,
@@ -22,7 +31,7 @@ def phantom(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes to use.", show_default="one per core")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Make synthetic glioma patients with exact labels and their true healthy twins.
+    """Make synthetic patients, with a glioma or a chronic stroke, with exact labels and their true healthy twins.
 
     Each is a folder in the layout of BraTS 2023, so every other command reads it. Patients already there are left
     alone: a stopped run is resumed by running it again. Nothing is downloaded.
@@ -33,7 +42,9 @@ def phantom(
     from diptych.phantom import PhantomConfig, write_phantoms
     from diptych.processes import cores
 
-    config = PhantomConfig(voxel_mm=voxel_mm, healthy=healthy, low_grade=low_grade, multifocal=multifocal)
+    config = PhantomConfig(
+        disease=disease.value, voxel_mm=voxel_mm, healthy=healthy, low_grade=low_grade, multifocal=multifocal
+    )
     with progress_bar("Making phantoms") as progress:
         report = write_phantoms(
             out,

@@ -72,6 +72,8 @@ class Lesion:
     necrosis: float
     low_grade: bool
     labels: NDArray[np.uint8]
+    cavity: bool = False
+    """Whether the core is a cavity full of fluid, as an old stroke leaves it, and `oedema` its scar."""
 
 
 def plan_lesion(rng: np.random.Generator, head: Head, atlas: Atlas, config: PhantomConfig) -> LesionPlan:
@@ -163,7 +165,10 @@ def grow_lesion(plan: LesionPlan, tissue: Tissue, config: PhantomConfig) -> Lesi
     labels = _labels(parts, tissue, box)
     whole = {name: _into(values, box, config.shape) for name, values in parts.items()}
     return Lesion(
-        **whole,
+        core=whole["core"],
+        rim=whole["rim"],
+        oedema=whole["oedema"],
+        mottle=whole["mottle"],
         necrosis=plan.necrosis,
         low_grade=plan.low_grade,
         labels=_into(labels, box, config.shape).astype(np.uint8),

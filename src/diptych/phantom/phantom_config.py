@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from diptych.errors import UsageError
 
@@ -14,6 +15,9 @@ SMALLEST_VOXEL_MM = 1.0
 LARGEST_VOXEL_MM = 8.0
 
 
+Disease = Literal["glioma", "stroke"]
+
+
 @dataclass(frozen=True)
 class PhantomConfig:
     """How phantoms are drawn; the defaults follow a large set of adult glioma patients."""
@@ -22,6 +26,8 @@ class PhantomConfig:
     """Edge of a voxel in millimetres, 1 to 8; the frame is always 240 x 240 x 155 mm."""
     samples: int = 2
     """Tissue samples per voxel edge; their mean gives partial volume as a scanner does."""
+    disease: Disease = "glioma"
+    """What the patients have: a glioma, or a chronic stroke."""
     healthy: float = 0.0
     """Share of patients without a lesion."""
     low_grade: float = 0.15
@@ -40,6 +46,8 @@ class PhantomConfig:
             raise UsageError(f"voxel_mm is {self.voxel_mm}: choose {SMALLEST_VOXEL_MM:g} to {LARGEST_VOXEL_MM:g}")
         if not 1 <= self.samples <= 4:
             raise UsageError(f"samples is {self.samples}: choose 1 to 4 per voxel edge")
+        if self.disease not in get_args(Disease):
+            raise UsageError(f"disease {self.disease!r}: choose one of {', '.join(get_args(Disease))}")
         for name in ("healthy", "low_grade", "multifocal"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"{name} is {getattr(self, name)}: a share lies between 0 and 1")

@@ -32,6 +32,8 @@ RECIPE = 1
 """Goes up whenever the same seed would give other voxels, so that old folders are not taken for new ones."""
 FILE_NAMES = dict(zip(CHANNELS, ("t1n", "t1c", "t2w", "t2f"), strict=True))
 RECORD = "phantom.json"
+OLD = ("disease", "glioma")
+"""Left out of records, so that folders of before there was a choice are taken for what they are."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class _Job:
 
     @property
     def key(self) -> str:
-        return phantom_key(self.seed, self.index)
+        return phantom_key(self.seed, self.index, disease=self.config.disease)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -63,7 +65,7 @@ class _Job:
             "seed": self.seed,
             "index": self.index,
             "before": self.before,
-            "config": asdict(self.config),
+            "config": {name: value for name, value in asdict(self.config).items() if (name, value) != OLD},
         }
 
 

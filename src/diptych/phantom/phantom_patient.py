@@ -1,4 +1,4 @@
-"""One phantom from its seed: head, tumour, push, tissue, growth, images. The order of this file is the whole story."""
+"""One phantom from its seed: head, lesion, push, tissue, growth, images. The order of this file is the whole story."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA, STROKE
 from diptych.errors import UsageError
-from diptych.phantom.atlas import load_atlas
-from diptych.phantom.brain import Head, draw_head, render_tissue
+from diptych.phantom.atlas import Atlas, load_atlas
+from diptych.phantom.brain import Head, Tissue, draw_head, render_tissue
 from diptych.phantom.glioma import Lesion, LesionPlan, grow_lesion, plan_lesion, push_field
-from diptych.phantom.phantom_config import PhantomConfig
+from diptych.phantom.phantom_config import Disease, PhantomConfig
 from diptych.phantom.sequences import Scanner, acquire, draw_scanner
+from diptych.phantom.stroke import StrokePlan, grow_stroke, plan_stroke
 from diptych.volumes.volume import CHANNELS, Volume
 
 
@@ -23,7 +25,7 @@ class Phantom:
 
     volume: Volume
     """The patient; `volume.twin` is the same brain, equally pushed, without the lesion's tissue."""
-    plan: LesionPlan | None
+    plan: LesionPlan | StrokePlan | None
     """The lesion's biology; `None` in a healthy phantom."""
     head: Head
     scanner: Scanner
@@ -59,26 +61,35 @@ def make_phantom(seed: int, *, index: int = 0, config: PhantomConfig = PhantomCo
     atlas = load_atlas()
     head = draw_head(anatomy_rng, atlas, config)
     scanner = draw_scanner(scanner_rng, config)
-    plan = plan_lesion(lesion_rng, head, atlas, config) if lesion_rng.random() >= config.healthy else None
-    push = push_field(plan, head, atlas, config) if plan else None
+    plan = _plan(lesion_rng, head, atlas, config) if lesion_rng.random() >= config.healthy else None
+    push = push_field(plan, head, atlas, config) if isinstance(plan, LesionPlan) else None
     tissue = render_tissue(head, atlas, push, config)
-    lesion = grow_lesion(plan, tissue, config) if plan else None
+    lesion = _grow(plan, tissue, config) if plan else None
     twin = acquire(tissue, None, scanner, config)
     volume = Volume(
-        patient_key=phantom_key(seed, index),
+        patient_key=phantom_key(seed, index, disease=config.disease),
         channels=CHANNELS,
         array=acquire(tissue, lesion, scanner, config) if lesion else twin.copy(),
         affine=_affine(config),
         lesion=_labels(lesion, config),
         anatomy=tissue.anatomy,
         twin=twin,
+        description=STROKE if config.disease == "stroke" else GLIOMA,
     )
     return Phantom(volume=volume, plan=plan, head=head, scanner=scanner, config=config)
 
 
-def phantom_key(seed: int, index: int) -> str:
+def phantom_key(seed: int, index: int, *, disease: Disease = "glioma") -> str:
     """Name of a phantom, in the form of BraTS 2023 names."""
-    return f"Phantom-{seed:05d}-{index:05d}"
+    return f"Phantom{'Stroke' if disease == 'stroke' else ''}-{seed:05d}-{index:05d}"
+
+
+def _plan(rng: np.random.Generator, head: Head, atlas: Atlas, config: PhantomConfig) -> LesionPlan | StrokePlan:
+    return plan_stroke(rng) if config.disease == "stroke" else plan_lesion(rng, head, atlas, config)
+
+
+def _grow(plan: LesionPlan | StrokePlan, tissue: Tissue, config: PhantomConfig) -> Lesion:
+    return grow_stroke(plan, tissue, config) if isinstance(plan, StrokePlan) else grow_lesion(plan, tissue, config)
 
 
 def _affine(config: PhantomConfig) -> NDArray[np.float64]:

@@ -223,12 +223,14 @@ def _replace(signal: Field, share: Field, level: Field | float) -> Field:
 def _add_lesion(
     signal: Field, tissue: Tissue, lesion: Lesion, contrast: Contrast, scanner: Scanner, channel: str
 ) -> Field:
-    """Replace or soak tissue by what the tumour put there."""
+    """Replace or soak tissue by what the tumour, or an old stroke, put there."""
     box = tissue.box
     core, rim, mottle = lesion.core[box], lesion.rim[box], lesion.mottle[box]
     brain = tissue.brain[box]
     signal = _replace(signal, lesion.oedema[box] * 0.85, contrast.oedema * (1.0 + 0.05 * mottle) * brain)
     wet = lesion.necrosis
+    if lesion.cavity:
+        return _replace(signal, core, contrast.fluid * (1.0 + 0.06 * mottle) * brain).astype(np.float32)
     if not lesion.low_grade:
         inner = contrast.tumour + (contrast.necrosis - contrast.tumour) * np.clip(wet + 0.35 * mottle, 0.0, 1.0)
     elif scanner.mismatch and channel == "flair":
