@@ -20,6 +20,7 @@ from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_networks import LabelEncoder
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import Sketcher
+from diptych.server.connections import limited_protocol
 from diptych.server.serve import bind
 from diptych.server.settings import ServerSettings
 from diptych.server.web_app import create_app
@@ -76,9 +77,13 @@ def client(archive_path: Path, model: Path) -> Iterator[httpx.Client]:
 @contextmanager
 def serving(archive: Archive, **settings: Any) -> Iterator[httpx.Client]:
     """A client of a service that listens on a port of its own, in a thread."""
-    chosen = ServerSettings(port=0, **{"sign_in": "token" in settings, **settings})
+    chosen = ServerSettings(
+        port=0, **{"sign_in": "token" in settings, "audit": False, "max_uploads_per_user": 1000, **settings}
+    )
     listener = bind(chosen.host, 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(archive, chosen), log_config=None, access_log=False))
+    limited = limited_protocol(chosen)
+    config = uvicorn.Config(create_app(archive, chosen), log_config=None, access_log=False, http=limited, ws="none")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

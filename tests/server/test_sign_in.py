@@ -102,7 +102,7 @@ def test_a_revoked_token_ends_its_sessions(tmp_path: Path) -> None:
     users = Users(tmp_path / "users.json")
     sign_in = SignIn(ServerSettings(), users)
     cookie = Headers(
-        {"cookie": f"diptych_session={sign_in.open_session(users.add('a', ['read'], days=1), NOBODY, '')}"}
+        {"cookie": f"diptych_session={sign_in.open_session(users.add('a', ['read'], days=1), NOBODY, '')[0]}"}
     )
     assert sign_in.identify(cookie, "") is not None
     users.revoke("a")
@@ -114,7 +114,7 @@ def test_tokens_and_sessions_expire(tmp_path: Path) -> None:
     token = users.add("a", ["read"], days=0)
     assert users.identify(token) is None
     sign_in = SignIn(ServerSettings(token=TOKEN, session_seconds=60), clock=lambda: now[0])
-    cookie = Headers({"cookie": f"diptych_session={sign_in.open_session(TOKEN, NOBODY, '')}"})
+    cookie = Headers({"cookie": f"diptych_session={sign_in.open_session(TOKEN, NOBODY, '')[0]}"})
     now[0] = 61
     assert sign_in.identify(cookie, "") is None
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,10 @@ import httpx
 import numpy as np
 import pytest
 
+from diptych.files import FolderLock
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
-from diptych.server.service import sweep
+from diptych.server.service import LOCK, sweep
 from diptych.server.uploads import shown_name
 from diptych.volumes import Limits
 from tests.archive.patients import write_patient
@@ -187,14 +186,17 @@ def test_nothing_is_left_behind(
 
 
 def test_a_killed_service_is_tidied_up_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lives is told by a lock, not by a number that a container may use again."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left, mine = tmp_path / f"diptych-server-{dead.pid}-x", tmp_path / f"diptych-server-{os.getpid()}-y"
-    left.mkdir()
-    mine.mkdir()
+    left, alive = tmp_path / "diptych-server-x", tmp_path / "diptych-server-y"
+    for folder in (left, alive):
+        folder.mkdir()
+        (folder / LOCK).write_text(f"{os.getpid()}\n")
+    lock = FolderLock(alive / LOCK)
+    lock.acquire()
     sweep()
-    assert (left.exists(), mine.exists()) == (False, True)
+    assert (left.exists(), alive.exists()) == (False, True)
+    lock.release()
 
 
 def test_an_upload_enters_the_archive_only_when_asked(

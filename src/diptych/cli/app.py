@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from diptych.cli import (
     annotate_command,
     archive_command,
+    audit_command,
     codes_command,
     demo_command,
     doctor_command,
@@ -104,6 +105,7 @@ app.command(rich_help_panel="Model")(fit_command.fit_tables)
 app.command(rich_help_panel="Archive")(index_command.index)
 app.add_typer(archive_command.app, rich_help_panel="Archive")
 app.add_typer(users_command.app, rich_help_panel="Archive")
+app.add_typer(audit_command.app, rich_help_panel="Archive")
 app.command(rich_help_panel="Search")(search_command.search)
 app.command(rich_help_panel="Search")(serve_command.serve)
 app.command(rich_help_panel="Search")(codes_command.codes)

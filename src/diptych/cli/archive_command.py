@@ -124,6 +124,9 @@ def remove(
 
     if not keys and not patient:
         raise UsageError("nothing to remove: give volume keys, or --patient KEY")
+    from diptych.cli.audit_command import note
+
+    note(archive, "delete", [*(keys or ()), *(patient or ())])
     with ArchiveWriter.open(archive) as writer:
         for key in keys or ():
             writer.remove(key)
@@ -165,10 +168,12 @@ def export_file(
     """Write codes and metadata, without images, to a file that another archive can import."""
     from diptych.archive import ArchiveStore
     from diptych.archive.exchange import export_archive
+    from diptych.cli.audit_command import note
     from diptych.cli.console import progress_bar
 
     with progress_bar("Exporting") as progress:
         report = export_archive(ArchiveStore.open(archive), file, progress=progress)
+    note(archive, "export", [])
     print(f"{file}: {report.volumes} volumes. Codes are patient data: guard this file like images.")
     _finish(report.problems, "damaged volumes were not exported")
 
@@ -181,13 +186,48 @@ def import_file(
     """Add the volumes of an export to an archive, which is made when there is none."""
     from diptych.archive import ArchiveWriter
     from diptych.archive.exchange import import_archive, read_export_model
+    from diptych.cli.audit_command import note
     from diptych.cli.console import progress_bar
 
     model = read_export_model(file)
     with ArchiveWriter.open(archive, model=model) as writer, progress_bar("Importing") as progress:
         report = import_archive(writer, file, progress=progress)
+    note(archive, "change", [*report.added, *report.replaced])
     print(f"{archive}: {len(report.added)} added, {len(report.replaced)} replaced, {len(report.unchanged)} unchanged")
     _finish(report.problems, "the named volumes were not imported")
+
+
+@app.command()
+def backup(
+    archive: ArchivePath,
+    out: Annotated[Path, typer.Argument(metavar="BACKUP", help="Folder to make.", show_default=False)],
+) -> None:
+    """Copy one consistent version with its images, users and audit log, while others go on writing."""
+    from diptych.archive.backup import back_up
+    from diptych.cli.audit_command import note
+    from diptych.cli.console import progress_bar
+
+    note(archive, "export", [])
+    with progress_bar("Backing up") as progress:
+        report = back_up(archive, out, progress=progress)
+    print(f"{out}: {report.volumes} volumes, {report.files} files, {report.bytes / 1e6:.1f} MB. Guard it like images.")
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup's folder.", show_default=False)],
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder to make.", show_default=False)],
+) -> None:
+    """Make an archive from a backup; every file is checked before anything is written."""
+    from diptych.archive.backup import restore as run
+    from diptych.cli.audit_command import note
+    from diptych.cli.console import progress_bar
+
+    with progress_bar("Restoring") as progress:
+        report = run(source, archive, progress=progress)
+    note(archive, "change", [])
+    size = f"{report.files} files, {report.bytes / 1e6:.1f} MB"
+    print(f"{archive}: {report.volumes} volumes, {size}, version {report.version}")
 
 
 def _load_encoder(model: Path) -> NetworkEncoder:
@@ -200,7 +240,8 @@ def _load_encoder(model: Path) -> NetworkEncoder:
 def _line(row: dict[str, Any]) -> str:
     known = [row["sex"], f"{row['age']:g} y" if row["age"] is not None else None, row["study_date"], row["source"]]
     words = [str(word) for word in (*known, *row["tags"]) if word]
-    return f"{row['volume_key']}  {row['slices']} slices  {', '.join(words)}".rstrip()
+    line = f"{row['volume_key']}  {row['slices']} slices  {', '.join(words)}".rstrip()
+    return "".join(letter if letter.isprintable() else "?" for letter in line)  # no escapes for a terminal
 
 
 def _finish(problems: tuple[str, ...] | list[str], consequence: str) -> None:

@@ -46,6 +46,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Write the log as JSON lines.")] = False,
 ) -> None:
     """Serve an archive to browsers and programs until Ctrl-C.
 
@@ -59,7 +60,13 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert, --tls-key: give both, or neither")
     settings = ServerSettings(
-        host=host, port=port, token=secret, tls_certificate=tls_cert, tls_key=tls_key, proxies=_networks(proxy or [])
+        host=host,
+        port=port,
+        token=secret,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        proxies=_networks(proxy or []),
+        json_log=json_log,
     )
     from diptych.retrieval import Archive
     from diptych.server.serve import check_reach

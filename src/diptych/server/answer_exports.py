@@ -78,7 +78,7 @@ def _table(matches: list[MatchResource]) -> bytes:
 
 def _cell(value: object) -> object:
     """Text that a spreadsheet might take for a formula is quoted."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")) else value
 
 
 def _figure(asking: Asking, answer: Answer) -> bytes:

@@ -39,6 +39,11 @@ class Cache(Generic[Value]):
             self._make(key, make, future)
         return future.result()
 
+    @property
+    def used(self) -> int:
+        """Bytes of what is kept now."""
+        return self._total
+
     def forget(self, belongs: Callable[[Any], bool]) -> None:
         """Let everything go whose key `belongs` says so of."""
         with self._lock:

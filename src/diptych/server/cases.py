@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -33,8 +34,8 @@ from diptych.volumes import CHANNELS, PatientFiles, Volume, read_patient
 
 Labels = NDArray[np.uint8]
 
-CASES = 256
-"""Records that are kept in memory."""
+RECORDS = 64 << 20
+"""Bytes of records that are kept in memory."""
 BATCH = 16
 STACKS = 400 << 20
 """Bytes of whole volumes as the network sees them: only the few questions that encode anew need these."""
@@ -119,7 +120,7 @@ class Cases:
     def __init__(self, library: Library, settings: ServerSettings, folder: Path) -> None:
         self.library = library
         self.folder = folder
-        self._volumes: Cache[Case] = Cache(CASES, lambda _: 1)
+        self._volumes: Cache[Case] = Cache(RECORDS, _record_bytes)
         self._signals: Cache[Signal] = Cache(settings.signal_bytes, lambda signal: signal.voxels.nbytes)
         self._views: Cache[SliceView] = Cache(settings.decoded_bytes, _view_bytes)
         self._lesions: Cache[Labels] = Cache(settings.decoded_bytes, lambda labels: labels.nbytes)
@@ -185,6 +186,16 @@ class Cases:
             )
         )
 
+    def caches(self) -> dict[str, Cache[Any]]:
+        """Everything that grows, by name."""
+        return {
+            "records": self._volumes,
+            "images": self._signals,
+            "decoded": self._views,
+            "lesions": self._lesions,
+            "stacks": self._stacks,
+        }
+
     def forget(self, tag: str) -> None:
         """Let go of everything that was read or decoded of a case."""
         for cache in (self._signals, self._views, self._lesions):
@@ -210,6 +221,10 @@ def content_tag(record: VolumeRecord) -> str:
     digest.update(record.abnormal_ids.tobytes())
     digest.update("".join(file.sha256 for file in record.info.files).encode())
     return digest.hexdigest()
+
+
+def _record_bytes(case: Case) -> int:
+    return 4096 + sum(array.nbytes for array in vars(case.record).values() if isinstance(array, np.ndarray))
 
 
 def _view_bytes(view: SliceView) -> int:

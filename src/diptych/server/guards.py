@@ -7,11 +7,13 @@ Knows ASGI and nothing about routes but where they begin. The rules, each with i
 - A request that changes something must not come from another origin.
 - The API is closed to strangers (`sign_in.py`); health, the API's own page and the viewer's files hold no patient data.
 - A body is counted while it arrives; what its Content-Length promises is believed only when it is too much.
-- The log has method, path, status and time: no query, no body, no name of a file.
+- A body has a time limit that grows with what has come, so that slow senders hold nothing for long.
+- What was answered goes to `observation.py`: the log has method, route, status and time, no key, query, body or name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from urllib.parse import urlsplit
@@ -21,16 +23,17 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diptych.server.observation import TOUCHED, Observation
 from diptych.server.problems import Problem, problem_response
 from diptych.server.settings import ServerSettings
-from diptych.server.sign_in import WHO, SignIn
-from diptych.volumes.layout import one_line
+from diptych.server.sign_in import NOBODY, WHO, SignIn
 
 API = "/api/v1"
 OPEN = (f"{API}/health", f"{API}/docs", f"{API}/openapi.json")
 """Parts of the API for everybody."""
 SESSION = f"{API}/session"
 """Everybody may come here to sign in or out; only who is in may ask who they are."""
+WATCHED = ("/health", "/ready", "/metrics")
 SAFE = ("GET", "HEAD", "OPTIONS")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 HSTS = "max-age=31536000; includeSubDomains"
@@ -57,16 +60,19 @@ log = logging.getLogger("diptych.server")
 class Guards:
     """ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, sign_in: SignIn) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, sign_in: SignIn, observation: Observation) -> None:
         self.app = app
         self.settings = settings
         self.sign_in = sign_in
+        self.observation = observation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
+        TOUCHED.set(set())
+        WHO.set(NOBODY)
 
         async def guarded_send(message: Message) -> None:
             nonlocal status
@@ -88,8 +94,10 @@ class Guards:
             failed = problem_response(500, "internal", "the service failed unexpectedly; its log tells more")
             await failed(scope, receive, guarded_send)
         finally:
-            took = (time.perf_counter() - started) * 1000
-            log.info("%s %s %s %.0f ms", scope["method"], one_line(scope["path"])[:200], status, took)
+            took = time.perf_counter() - started
+            client = self.sign_in.address(Headers(scope=scope), (scope.get("client") or ("", 0))[0])
+            who = scope.get("state", {}).get("who") or WHO.get().name
+            self.observation.finished(scope, status=status, seconds=took, who=who, client=client)
 
     def _refuse(self, scope: Scope) -> Response | None:
         """The first rule that a request breaks."""
@@ -124,13 +132,23 @@ class Guards:
         return self.settings.max_upload if path == f"{API}/uploads" else self.settings.max_body
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
-        """Stop reading a body that goes on for too long."""
-        limit, seen = self._limit(scope["path"]), 0
+        """Stop reading a body that is too large, or takes too long."""
+        limit, seen, whole = self._limit(scope["path"]), 0, False
+        loop = asyncio.get_running_loop()
+        started = loop.time()
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, whole
+            if whole:  # now it is only asked whether the client is still there
+                return await receive()
+            try:
+                due = started + self.settings.body_seconds + seen / self.settings.body_rate
+                async with asyncio.timeout_at(due):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the request's body came too slowly; send it again") from None
             seen += len(message.get("body", b""))
+            whole = message["type"] != "http.request" or not message.get("more_body", False)
             if seen > limit:
                 raise HTTPException(413, f"the request is larger than {limit} bytes")
             return message
@@ -145,7 +163,7 @@ class Guards:
             headers["Strict-Transport-Security"] = HSTS
         if path == f"{API}/docs":
             headers["Content-Security-Policy"] = DOCUMENT
-        elif path.startswith("/api/"):
+        elif path.startswith("/api/") or path in WATCHED:
             headers["Content-Security-Policy"] = CLOSED
             headers.setdefault("Cache-Control", "no-store")
         else:
@@ -155,6 +173,8 @@ class Guards:
 
 def _is_closed(method: str, path: str) -> bool:
     """Whether only somebody who is known may come here."""
+    if path == "/metrics":
+        return True
     return path.startswith("/api") and path not in OPEN and not (path == SESSION and method in ("POST", "DELETE"))
 
 

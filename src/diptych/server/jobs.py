@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import Full, Queue
 from threading import Event, Lock, Thread
-from typing import Literal
+from typing import Literal, get_args
 
 from diptych.errors import DiptychError
 from diptych.progress import Progress
@@ -88,6 +88,12 @@ class Jobs:
             if job_id in self._known:
                 return self._known[job_id]
         raise not_found(f"job {job_id[:40]!r}: there is none, or it was finished long ago")
+
+    def states(self) -> dict[str, int]:
+        """How many of the remembered jobs are in which state."""
+        with self._lock:
+            known = [job.state for job in self._known.values()]
+        return {state: known.count(state) for state in get_args(State)}
 
     def cancel_all(self) -> None:
         """Stop whatever runs at its next report, let nothing else begin, and wait a little for the former.

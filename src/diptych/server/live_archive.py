@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from threading import Lock
 
+from diptych.errors import ArchiveError
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.catalogue import Catalogue
@@ -23,6 +24,8 @@ class Library:
         self._archive = archive
         self._checked = time.monotonic()
         self._refreshing = Lock()
+        self.problem: str | None = None
+        """Why the newest version cannot be read; what is in memory is searched meanwhile."""
         self._places: tuple[Catalogue | None, dict[str, int]] = (None, {})
 
     @property
@@ -30,9 +33,11 @@ class Library:
         """The archive as it is now, or was a moment ago."""
         if time.monotonic() - self._checked > CHECK_EVERY and self._refreshing.acquire(blocking=False):
             try:
-                self._archive = self._archive.refreshed()
-                self._checked = time.monotonic()
+                self._archive, self.problem = self._archive.refreshed(), None
+            except (ArchiveError, OSError) as error:
+                self.problem = f"the archive's file cannot be read, the last version is searched ({error})"
             finally:
+                self._checked = time.monotonic()
                 self._refreshing.release()
         return self._archive
 

@@ -25,7 +25,9 @@ class ErrorResponse(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "degraded"] = Field(
+        default="ok", description="Degraded: searches work, something else fails."
+    )
     version: str
     notice: str
     token_needed: bool = Field(description="Whether the API asks who calls.")

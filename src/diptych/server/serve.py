@@ -6,11 +6,13 @@ owner gets a link that signs one browser in. What is printed is the address, nev
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 import uvicorn
@@ -18,14 +20,14 @@ import uvicorn
 from diptych.errors import UsageError
 from diptych.processes import cores
 from diptych.retrieval import Archive
+from diptych.server.connections import limited_protocol
 from diptych.server.settings import ServerSettings
 from diptych.server.sign_in import SignIn
 from diptych.server.users import Users
 from diptych.server.web_app import create_app
 
-GRACE = 5
-"""Seconds that open requests get to finish."""
 KEEP_ALIVE = 30
+M_ARENA_MAX = -8
 
 
 def serve(
@@ -43,16 +45,18 @@ def serve(
     check_reach(settings, has_users=bool(Users.of_archive(archive.store.path)))
     listener = bind(settings.host, settings.port)
     torch.set_num_threads(max(1, cores() // 2))  # a slice is too small to share, and searches want a core
-    _log_to_stderr()
+    _log_to_stderr(plain=settings.json_log)
+    _return_memory()
     app = create_app(archive, settings)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,  # the guards write one without queries
         server_header=False,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=settings.grace_seconds,
         timeout_keep_alive=KEEP_ALIVE,
-        limit_concurrency=512,
+        http=limited_protocol(settings),
+        ws="none",
         proxy_headers=False,  # `sign_in.py` believes declared proxies only
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
@@ -131,9 +135,15 @@ def _hand_out_links(sign_in: SignIn, address: str, link: Callable[[str], None]) 
     next_link()
 
 
-def _log_to_stderr() -> None:
+def _return_memory() -> None:
+    """Two arenas for all threads: glibc otherwise keeps one for each, and what a thread freed is lost to the others."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").mallopt(M_ARENA_MAX, 2)
+
+
+def _log_to_stderr(*, plain: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(logging.Formatter("%(message)s" if plain else "%(asctime)s %(message)s", "%H:%M:%S"))
     for name, level in (("diptych.server", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

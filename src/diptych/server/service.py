@@ -5,19 +5,22 @@ Knows how the parts fit together; nothing about HTTP but where FastAPI keeps thi
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
-from typing import Annotated, TypeVar
+from threading import Event, Lock, Thread
+from typing import Annotated, Any, TypeVar
 
-import psutil
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
+from diptych.archive.audit import AuditLog
+from diptych.files import FolderLock
 from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE, Sketcher
@@ -26,6 +29,7 @@ from diptych.server.cases import Case, Cases
 from diptych.server.exports import Exports
 from diptych.server.jobs import Job, Jobs
 from diptych.server.live_archive import Library
+from diptych.server.observation import Observation, touch
 from diptych.server.prefetch import LookAhead
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
@@ -34,9 +38,10 @@ from diptych.server.uploads import Upload, Uploads
 from diptych.server.users import Users
 
 Result = TypeVar("Result")
+log = logging.getLogger("diptych.server")
 FOLDER = "diptych-server-"
-RECEIVING = 4
-"""Uploads that may come in at a time: each may be large."""
+TIDY_SECONDS = 20.0
+LOCK = "owner.lock"
 
 
 class Service:
@@ -45,7 +50,9 @@ class Service:
     def __init__(self, archive: Archive, settings: ServerSettings) -> None:
         self.settings = settings
         sweep()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._owner = FolderLock(self.folder / LOCK)
+        self._owner.acquire()
         self.library = Library(archive)
         self.cases = Cases(self.library, settings, self.folder)
         self.ahead = LookAhead(self.cases)
@@ -54,23 +61,87 @@ class Service:
         self.exports = Exports()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
         self.sign_in = SignIn(settings, Users.of_archive(archive.store.path))
-        self.receiving = asyncio.Semaphore(RECEIVING)
+        self.receiving: Counter[str] = Counter()
+        """Uploads that come in at the moment, by user."""
+        self.observation = Observation(
+            AuditLog(archive.store.path) if settings.audit else None, json_log=settings.json_log
+        )
+        self._closed = Event()
         self._search_threads = CapacityLimiter(cores())
         self._labels: tuple[Archive | None, Job | None] = (None, None)
         self._sketcher: tuple[int | None, Sketcher | None] = (None, None)
+        self._warm_up: Job | None = None
         self._lock = Lock()
 
     def start(self) -> None:
         """Begin what can be done before anybody asks."""
-        self.jobs.submit("prepare", "warm up", self.library.warm_up)
+        if self.observation.audit is not None:
+            self.observation.audit.record("start", "diptych", {"archive": self.library.current.store.path.name})
+        Thread(target=self._tidy, name="diptych-tidy", daemon=True).start()
+        self._warm_up = self.jobs.submit("prepare", "warm up", self.library.warm_up)
         if len(self.library.current.catalogue.index) <= self.settings.overlap_slices:
             self.label_job(self.library.current)
 
     def close(self) -> None:
         """Stop jobs, and leave nothing of any patient behind."""
+        self._closed.set()
         self.ahead.close()
         self.jobs.cancel_all()
+        if self.observation.audit is not None:
+            self.observation.audit.record("stop", "diptych")
+            self.observation.audit.flush()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._owner.release()
+
+    def caches(self) -> dict[str, Cache[Any]]:
+        """Everything that grows with use, each with its bound in bytes."""
+        return {"pictures": self.pictures, **self.cases.caches()}
+
+    def problems(self) -> list[str]:
+        """What is wrong with what the service stands on, without a path of this machine."""
+        self.library.current  # noqa: B018  looks for changes
+        audit = self.observation.audit
+        found = [self.library.problem, None if audit is None else audit.problem]
+        private = str(self.library.current.store.path)
+        return [text.replace(private, "archive") for text in found if text]
+
+    def warming(self) -> bool:
+        """Whether the first searches would still have to wait."""
+        return self._warm_up is not None and not self._warm_up.over
+
+    @contextmanager
+    def receive(self, who: str) -> Iterator[None]:
+        """One of the few places for uploads that come in; one user has only some of them."""
+        settings = self.settings
+        with self._lock:
+            mine, all_of_them = self.receiving[who], self.receiving.total()
+            if mine >= settings.max_receiving_per_user or all_of_them >= settings.max_receiving:
+                raise Problem(429, "other uploads are coming in; try again in a moment")
+            self.receiving[who] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.receiving[who] -= 1
+
+    def _tidy(self) -> None:
+        """Forget what is over though nobody asks: uploads that expired, exports of volumes that were removed."""
+        version = self.library.current.catalogue.version
+        while not self._closed.wait(TIDY_SECONDS):
+            try:
+                self.uploads.expire()
+                now = self.library.current.catalogue.version
+                if now != version:
+                    version = now
+                    self.forget_removed()
+            except Exception:
+                log.exception("tidying failed")
+
+    def forget_removed(self) -> None:
+        """Files made from volumes that are not in the archive any more, or not as they were, go."""
+        shutil.rmtree(self.folder / "exports", ignore_errors=True)
+        shutil.rmtree(self.folder / "volumes", ignore_errors=True)
+        self.cases.caches()["records"].forget(lambda key: True)
 
     async def in_turn(self, search: Callable[[], Result]) -> Result:
         """Run a search in a thread kept for searches: first come, first served, whatever pictures wait for decoders."""
@@ -79,8 +150,11 @@ class Service:
     def case(self, kind: str, key: str) -> Case:
         """A case by where it is served: volumes or uploads."""
         if kind == "volumes":
-            return self.cases.volume(key)
+            found = self.cases.volume(key)
+            touch(key)  # only now: what somebody asks for in vain may be anything
+            return found
         case = self.uploads.get(key).case
+        touch(key)
         if case is None:
             raise Problem(409, "the upload is not decomposed yet; see its job", code="not_ready")
         return case
@@ -131,11 +205,21 @@ class Service:
 
 
 def sweep() -> None:
-    """Take away folders of services that were killed before they could tidy up."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
-        if pid.isdigit() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Take away folders of services that were killed before they could tidy up.
+
+    A lock that the system gives back with the process tells who lives, in containers and across namespaces too, where
+    process numbers tell nothing. A folder without one is just being made, or made by no service of this version.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        try:
+            if folder.lstat().st_uid != os.getuid() or not (folder / LOCK).is_file():
+                continue
+            lock = FolderLock(folder / LOCK)
+            if lock.acquire() is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
+        except OSError:
+            continue
 
 
 async def of(request: Request) -> Service:

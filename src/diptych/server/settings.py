@@ -42,8 +42,30 @@ class ServerSettings:
     """Files of one upload: four channels, two label maps, and some room."""
     volume_limits: Limits = field(default_factory=lambda: Limits(max_voxels=40_000_000, max_bytes=256 * MEGABYTE))
     """How large one uploaded file may be, decompressed."""
+    max_connections: int = 512
+    """Open connections; beyond, the longest idle one is closed."""
+    header_seconds: float = 10.0
+    """How long a connection may take to send the header of a request."""
+    body_seconds: float = 20.0
+    """How long a body may take, and longer only as long as it comes at `body_rate`."""
+    body_rate: int = 64 * 1024
+    """Bytes of a body per second, at least."""
+    grace_seconds: int = 60
+    """How long running requests may take after SIGTERM."""
+    max_receiving: int = 8
+    """Uploads that may come in at a time."""
+    max_receiving_per_user: int = 2
+    """Of these, uploads of one user: nobody alone can keep the others out."""
     max_uploads: int = 8
     """Uploads kept at a time."""
+    max_uploads_per_user: int = 6
+    """Of these, uploads of one user."""
+    upload_quota: int = 4096 * MEGABYTE
+    """Bytes of all uploads on disk."""
+    audit: bool = True
+    """Whether an audit log is written in the archive's folder."""
+    json_log: bool = False
+    """Whether the log is written as JSON lines."""
     upload_seconds: float = 3600.0
     """How long an upload is kept after it was last used."""
     max_waiting: int = 16

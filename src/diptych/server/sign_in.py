@@ -43,6 +43,8 @@ GROUP = "diptych-"
 
 OWNER = Identity("owner", frozenset(ROLES))
 """Whoever started the service: the link on the terminal is theirs."""
+NOBODY = Identity("", frozenset())
+"""Who asks before that is known."""
 TOKEN_HOLDER = Identity("token", frozenset(ROLES))
 
 WHO: ContextVar[Identity] = ContextVar("who", default=ANYONE)
@@ -90,8 +92,8 @@ class SignIn:
             return self._admit(given.strip(), self.address(headers, client))[0]
         return self._session(session_cookie(headers))
 
-    def open_session(self, secret: str, headers: Headers, client: str) -> str:
-        """Exchange a token or a link's key for a session; the cookie's value."""
+    def open_session(self, secret: str, headers: Headers, client: str) -> tuple[str, Identity]:
+        """Exchange a token or a link's key for a session: the cookie's value, and who it is."""
         identity, token_id = self._admit(secret, self.address(headers, client), link=True)
         if identity is None:
             raise Problem(401, "this is not a token of this service, or the link was used before")
@@ -100,7 +102,7 @@ class SignIn:
             self._sessions[_hashed(cookie)] = Session(identity, token_id, self._clock())
             while len(self._sessions) > SESSIONS:
                 self._sessions.popitem(last=False)
-        return cookie
+        return cookie, identity
 
     def close_session(self, headers: Headers) -> None:
         """End the session; its cookie opens nothing any more, whoever kept a copy."""

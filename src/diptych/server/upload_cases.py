@@ -113,7 +113,9 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
     )
 
 
-def add_to_archive(service: Service, upload: Upload, volume_key: str, progress: Progress) -> None:
+def add_to_archive(
+    service: Service, upload: Upload, volume_key: str, progress: Progress, *, replacing: bool = False
+) -> None:
     """Store an upload as a volume of the archive, with its images, as indexing would have."""
     case = upload.case
     if case is None:
@@ -130,6 +132,10 @@ def add_to_archive(service: Service, upload: Upload, volume_key: str, progress: 
         info = replace(info, lesion_source="labels")
     progress(1, 3, "copying images")
     with ArchiveWriter.open(archive.store.path, model=archive.store.model) as writer:
+        if not replacing and any(
+            one.volume_key == volume_key for one in writer.listing().volumes
+        ):  # only now is it sure
+            raise Problem(409, f"volume {volume_key}: the archive has one of that key; choose another, or replace it")
         copies = write_copies(writer.path, replace(volume, patient_key=volume_key))
         writer.add(replace(record, info=replace(info, files=copies)))
     progress(2, 3, "opening the new version")

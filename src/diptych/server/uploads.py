@@ -6,6 +6,7 @@ guess the channel and shown again; files are stored under numbers.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
@@ -19,6 +20,7 @@ from diptych.server.cases import Case
 from diptych.server.jobs import Job
 from diptych.server.problems import Problem, not_found
 from diptych.server.settings import ServerSettings
+from diptych.server.sign_in import WHO
 from diptych.volumes import CHANNELS, PatientFiles
 from diptych.volumes.layout import NAMES, one_line, split_name
 
@@ -52,6 +54,8 @@ class Upload:
     """File name to channel or label map; None where nobody knows."""
     job: Job | None = None
     case: Case | None = None
+    owner: str = ""
+    """Who brought it; for all others it is not there."""
     used: float = field(default_factory=time.monotonic)
     deleted: bool = False
 
@@ -95,14 +99,20 @@ class Uploads:
         self._kept: dict[str, Upload] = {}
         self._lock = Lock()
 
-    def receive(self, files: Sequence[tuple[str, BinaryIO]]) -> Upload:
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def receive(
+        self, files: Sequence[tuple[str, BinaryIO]], *, roles: Mapping[str, str | None] | None = None
+    ) -> Upload:
         """Store files under numbers; room is made first, so that a full store refuses before it writes."""
         if not files:
             raise Problem(422, "no file: send a patient's NIfTI files in the field 'files'")
         names = [shown_name(name) for name, _ in files]
         if len(set(names)) < len(names):
             raise Problem(422, "two files have the same name; rename one")
-        self._make_room()
+        who = WHO.get()
+        self._make_room(who.name)
         folder = self.folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700, parents=True)
         try:
@@ -110,11 +120,12 @@ class Uploads:
                 _store(folder, number, name, stream)
                 for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
             ]
-        except BaseException:
+            upload = Upload(folder, tuple(stored), owner=who.name)
+            assign(upload, {name: guess(name) for name in names})
+            assign(upload, roles or {})
+        except BaseException:  # what is refused leaves nothing behind
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        upload = Upload(folder, tuple(stored))
-        assign(upload, {name: guess(name) for name in names})
         with self._lock:
             self._kept[upload.id] = upload
         return upload
@@ -122,10 +133,12 @@ class Uploads:
     def get(self, upload_id: str) -> Upload:
         """An upload by its id; using it keeps it longer."""
         self.expire()
+        who = WHO.get()
         with self._lock:
-            if upload_id in self._kept:
-                self._kept[upload_id].used = time.monotonic()
-                return self._kept[upload_id]
+            upload = self._kept.get(upload_id)
+            if upload is not None and (upload.owner == who.name or who.may("administer")):
+                upload.used = time.monotonic()
+                return upload
         raise not_found(f"upload {upload_id[:40]!r}: there is none, or it has expired; upload the files again")
 
     def delete(self, upload_id: str) -> None:
@@ -146,10 +159,15 @@ class Uploads:
     def expires_in(self, upload: Upload) -> float:
         return self.settings.upload_seconds - (time.monotonic() - upload.used)
 
-    def _make_room(self) -> None:
-        """Let the longest unused upload go, unless all are in use."""
+    def _make_room(self, who: str) -> None:
+        """Let the longest unused upload go, unless all are in use; one user has only a share of the room."""
         self.expire()
         with self._lock:
+            mine = sum(one.owner == who for one in self._kept.values())
+            if mine >= min(self.settings.max_uploads_per_user, self.settings.max_uploads):
+                raise Problem(429, f"you have {mine} uploads here; delete one, or wait until one expires")
+            if sum(file.size for one in self._kept.values() for file in one.files) > self.settings.upload_quota:
+                raise Problem(429, "the room for uploads is full; delete one, or try again later")
             if len(self._kept) < self.settings.max_uploads:
                 return
             idle = [one for one in self._kept.values() if not one.busy and time.monotonic() - one.used > IDLE]
@@ -198,7 +216,7 @@ def _store(folder: Path, number: int, name: str, stream: BinaryIO) -> UploadedFi
     first = stream.read(2)
     path = folder / f"{number}.nii{'.gz' if first == GZIP_MAGIC else ''}"
     size = len(first)
-    with open(path, "xb") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(first)
         while chunk := stream.read(CHUNK):
             size += len(chunk)

@@ -11,16 +11,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
+from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.server.guards import API, Guards
 from diptych.server.pages import NOT_BUILT, api_page
 from diptych.server.problems import add_problem_handlers, not_found
 from diptych.server.roles import check_role
-from diptych.server.routes import archive_routes
+from diptych.server.routes import archive_routes, health_routes
 from diptych.server.routes import case_routes as volumes
 from diptych.server.routes import search_routes as search
 from diptych.server.routes import session_routes as session
@@ -29,6 +31,8 @@ from diptych.server.schemas import ErrorResponse
 from diptych.server.service import Service
 from diptych.server.settings import ServerSettings
 
+THREADS = 4 + 4 * cores()
+"""Requests that are worked on at a time; each may hold a whole image."""
 STATIC = Path(__file__).parent / "static"
 DESCRIPTION = """
 Reads a medical image as two panels, the anatomy that should be there and what disease has done to it, and searches an
@@ -58,6 +62,7 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
         yield
         service.close()
 
@@ -76,9 +81,10 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
     for part in (archive_routes, volumes, uploads, search, session):
         api.include_router(part.router)
     app.include_router(api)
+    app.include_router(health_routes.router)
     add_pages(app)
     add_problem_handlers(app, private=str(archive.store.path))
-    app.add_middleware(Guards, settings=settings, sign_in=service.sign_in)
+    app.add_middleware(Guards, settings=settings, sign_in=service.sign_in, observation=service.observation)
     return app
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
@@ -18,7 +18,8 @@ router = APIRouter()
 @router.get("/health", tags=["Archive"], operation_id="getHealth")
 def get_health(service: TheService) -> Health:
     """Whether the service is up. Needs no token."""
-    return Health(version=version("diptych"), notice=f"{NOTICE}.", token_needed=service.sign_in.needed)
+    status: Literal["ok", "degraded"] = "degraded" if service.problems() else "ok"
+    return Health(status=status, version=version("diptych"), notice=f"{NOTICE}.", token_needed=service.sign_in.needed)
 
 
 @router.get("/archive", tags=["Archive"], operation_id="getArchive")

@@ -20,7 +20,8 @@ def open_session(service: TheService, request: Request, asked: TokenRequest) -> 
     answer = Response(status_code=204)
     if service.sign_in.needed:
         client = request.client.host if request.client else ""
-        cookie = service.sign_in.open_session(asked.token, request.headers, client)
+        cookie, who = service.sign_in.open_session(asked.token, request.headers, client)
+        request.state.who = who.name
         secure = service.sign_in.is_secure(request.headers, client, request.url.scheme)
         answer.set_cookie(COOKIE, cookie, path=API, httponly=True, samesite="strict", secure=secure)
     return answer

@@ -16,6 +16,7 @@ from diptych.server.resources import volume_resource
 from diptych.server.routes.case_routes import Key, add_case_routes
 from diptych.server.schemas import JobResource, UploadedFileResource, UploadResource
 from diptych.server.service import Service, TheService
+from diptych.server.sign_in import WHO
 from diptych.server.upload_cases import add_to_archive, begin_decomposing, missing_channels
 from diptych.server.uploads import Upload, assign, shown_name
 
@@ -55,19 +56,20 @@ async def upload_patient(request: Request, service: TheService) -> UploadResourc
     """Upload a patient's NIfTI files. Channels are guessed from file names; the decomposition runs as a job."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(422, "send multipart/form-data with the field 'files'")
-    if service.receiving.locked():
-        raise Problem(429, "other uploads are coming in; try again in a moment")
-    async with (
-        service.receiving,
-        request.form(max_files=service.settings.max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form,
-    ):
-        choice = _choice(form.get("channels"))
-        parts = [part for part in form.getlist("files") if isinstance(part, UploadFile)]
-        files = [(part.filename or "file", part.file) for part in parts]
-        upload = await run_in_threadpool(service.uploads.receive, files)
-    if choice is not None:
-        assign(upload, {shown_name(name): role for name, role in choice.channels.items()})
-    begin_decomposing(service, upload)
+    with service.receive(WHO.get().name):
+        async with request.form(
+            max_files=service.settings.max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD
+        ) as form:
+            choice = _choice(form.get("channels"))
+            chosen = {} if choice is None else {shown_name(name): role for name, role in choice.channels.items()}
+            parts = [part for part in form.getlist("files") if isinstance(part, UploadFile)]
+            files = [(part.filename or "file", part.file) for part in parts]
+            upload = await run_in_threadpool(service.uploads.receive, files, roles=chosen)
+    try:
+        begin_decomposing(service, upload)
+    except Problem:  # a full queue: a refused upload leaves nothing behind
+        service.uploads.delete(upload.id)
+        raise
     return upload_resource(service, upload)
 
 
@@ -102,7 +104,9 @@ def archive_upload(service: TheService, key: Key, asked: ArchiveUploadRequest) -
     if not asked.replace and volume_key in service.library.places(service.library.current):
         raise Problem(409, f"volume {volume_key}: the archive has one of that key; choose another, or replace it")
     job = service.jobs.submit(
-        "decompose", "archive upload", lambda progress: add_to_archive(service, upload, volume_key, progress)
+        "decompose",
+        "archive upload",
+        lambda progress: add_to_archive(service, upload, volume_key, progress, replacing=asked.replace),
     )
     return JobResource.model_validate(job, from_attributes=True)
 
