@@ -11,9 +11,10 @@ import pytest
 from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.audit import AuditEvent, AuditLog
 from diptych.archive.backup import back_up, restore
-from diptych.archive.indexing import find_sources, index_patients
+from diptych.archive.indexing import index_patients
 from diptych.archive.integrity import verify_archive
 from diptych.errors import ArchiveError
+from diptych.volumes.sources import find_sources
 from tests.archive.patients import FakeEncoder, write_patient
 from tests.archive.samples import make_archive, make_record
 from tests.retrieval.running import run
