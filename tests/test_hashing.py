@@ -157,6 +157,19 @@ def test_dead_codes_inflate_concordance_and_compression() -> None:
     assert compactness(codebook) == pytest.approx(100 / 120)
 
 
+def test_the_literal_form_draws_hyperplanes_between_all_codes() -> None:
+    """Twelve unused codes among twenty: their hyperplanes are there twelve times, those between them say nothing."""
+    codebook = gaussian(20, 4)
+    codebook[8:] = 0
+    literal = binarise(codebook, form="literal")
+    rows, nearness = literal.rows(), np.square(codebook[:, None] - codebook).sum(axis=2)
+    assert literal.bits == comb(20, 2)
+    for bit, (i, j) in enumerate(combinations(range(20), 2)):
+        assert (rows[:, bit] == (nearness[:, i] <= nearness[:, j])).all()
+    assert report(literal, codebook).live_concordance != report(binarise(codebook), codebook).live_concordance
+    assert np.array_equal(optimise(literal).rows()[8:], np.repeat(optimise(literal).rows()[8:9], 12, axis=0))
+
+
 def test_forward_selection_beats_a1_with_no_more_bits() -> None:
     codebook = gaussian(80, 4)
     full = binarise(codebook)

@@ -47,9 +47,23 @@ def test_codes_for_another_number_of_codes_are_refused(network: FeatureDecomposi
         load_binary_codes(tmp_path, fingerprint=network.fingerprint, codes=5)
 
 
+def test_how_codes_are_made_is_kept_with_them(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
+    lengths = {}
+    for name, choice in {"ours": {}, "global": {"reading": "global"}, "other seed": {"seed": 5}}.items():
+        save_binary_codes(network, tmp_path, **choice)  # type: ignore[arg-type]
+        codes = load_binary_codes(tmp_path, fingerprint=network.fingerprint, codes=network.config.codebook_size)
+        lengths[name] = codes["normal"].shape[1]
+    found = BINARY_CODES.read(tmp_path, fingerprint=network.fingerprint)
+    assert lengths["global"] < lengths["ours"]
+    assert found is not None
+    assert (found[1]["form"], found[1]["reading"], found[1]["seed"]) == ("merged", "per-row", "5")
+
+
 def test_the_command_saves_them(network: FeatureDecomposingNetwork, tmp_path: Path, diptych: Run) -> None:
     save_model(network, tmp_path / "model")
-    done = diptych("hash", tmp_path / "model", "--save", "--repeats", 0, "--select", 4)
+    choice = ("--form", "literal", "--reading", "global", "--seed", 3)
+    done = diptych("hash", tmp_path / "model", "--save", *choice, "--repeats", 0, "--select", 4)
     assert done.returncode == 0, done.stderr
+    assert "(literal, global, seed 3)" in done.stderr
     assert (tmp_path / "model" / BINARY_CODES.file).is_file()
     assert "name a model" in diptych("hash", "--save").stderr

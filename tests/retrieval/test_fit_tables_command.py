@@ -18,19 +18,19 @@ from tests.slices.making import make_store, make_volume
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model, and a store of six patients beside it, four of them on a list."""
+    """A model, and a store of seven patients beside it, six of them on two lists."""
     save_model(tiny_network(), tmp_path / "model")
-    volumes = [make_volume(f"P{number}", seed=number, lesion_at=(4, 5, 4 + number)) for number in range(6)]
+    volumes = [make_volume(f"P{number}", seed=number, lesion_at=(4, 5, 4 + number)) for number in range(7)]
     make_store(tmp_path / "store", volumes, SliceGeometry(size=CONFIG.image_size, field=CONFIG.field_mm))
     (tmp_path / "train.txt").write_text("P0\nP1\nP2\nP3\n")
+    (tmp_path / "val.txt").write_text("P4\nP5\n")
     return tmp_path / "model"
 
 
 def fit(model: Path, *options: str, exit_code: int) -> Result:
-    store, train_list = model.with_name("store"), model.with_name("train.txt")
-    done = CliRunner().invoke(
-        app, ["fit-tables", str(store), "--model", str(model), "--train-list", str(train_list), *options]
-    )
+    store, train_list, val_list = (model.with_name(name) for name in ("store", "train.txt", "val.txt"))
+    lists = ["--train-list", str(train_list), "--val-list", str(val_list)]
+    done = CliRunner().invoke(app, ["fit-tables", str(store), "--model", str(model), *lists, *options])
     assert done.exit_code == exit_code, done.output
     return done
 
@@ -51,3 +51,12 @@ def test_a_list_with_unknown_patients_is_refused_in_one_line(model: Path, tmp_pa
     line = fit(model, exit_code=3).stderr
     assert line.count("\n") == 1
     assert "nobody" in line
+
+
+@pytest.mark.parametrize("given", ["--train-list", "--val-list"])
+def test_one_list_alone_is_refused_in_one_line(model: Path, given: str) -> None:
+    command = ["fit-tables", str(model.with_name("store")), "--model", str(model), given, str(model.parent / "val.txt")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "learnt from and those who judge" in done.stderr

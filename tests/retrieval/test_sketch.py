@@ -190,11 +190,12 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
         read_sketch(tmp_path / name)
 
 
-def test_patients_off_the_list_judge(store: SliceStore, tmp_path: Path) -> None:
-    listed = [volume.patient_key for volume in VOLUMES[:40]]
-    (tmp_path / "train.txt").write_text("\n".join(listed))
-    split = divide_patients([store], train_list=tmp_path / "train.txt")
-    assert (len(split.train), len(split.test)) == (40, 10)
+def test_patients_on_neither_list_neither_teach_nor_judge(store: SliceStore, tmp_path: Path) -> None:
+    keys = [volume.patient_key for volume in VOLUMES]
+    (tmp_path / "train.txt").write_text("\n".join(keys[:38]))
+    (tmp_path / "val.txt").write_text("\n".join(keys[38:48]))
+    split = divide_patients([store], train_list=tmp_path / "train.txt", validation_list=tmp_path / "val.txt")
+    assert (len(split.train), len(split.test)) == (38, 10)
 
 
 def test_the_command_fits_and_reports(store: SliceStore, network: FeatureDecomposingNetwork, tmp_path: Path) -> None:

@@ -18,7 +18,15 @@ Stores = Annotated[list[Path], typer.Argument(metavar="STORE...", help="Slice st
 Model = Annotated[Path, typer.Option("--model", help="Folder of the model, or the name of a shipped one.")]
 TrainList = Annotated[
     Path | None,
-    typer.Option(help="Text file of patients to learn from; the others judge. Without it, one in ten judges."),
+    typer.Option(
+        help="Text file of patients to learn from.", show_default="nine tenths of the labelled patients of all stores"
+    ),
+]
+ValList = Annotated[
+    Path | None,
+    typer.Option(
+        "--val-list", help="Text file of patients who judge; goes with --train-list.", show_default="the other tenth"
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(help="Learn for so many steps instead, always with one result.")]
 Seed = Annotated[int, typer.Option(help="Start of every random draw.")]
@@ -35,7 +43,9 @@ class Material:
     test: SliceDataset | None
 
 
-def gather(stores: list[Path], model: Path, *, train_list: Path | None, seed: int) -> Material:
+def gather(
+    stores: list[Path], model: Path, *, train_list: Path | None, validation_list: Path | None, seed: int
+) -> Material:
     """Open stores and model and divide the patients."""
     from diptych.fitting.fit_data import divide_patients
     from diptych.model import load_model
@@ -43,7 +53,7 @@ def gather(stores: list[Path], model: Path, *, train_list: Path | None, seed: in
 
     network = load_model(model)
     opened = [SliceStore.open(store) for store in stores]
-    split = divide_patients(opened, train_list=train_list, seed=seed)
+    split = divide_patients(opened, train_list=train_list, validation_list=validation_list, seed=seed)
     return Material(
         network,
         SliceDataset(opened, split.train, augmentation=PAPER_AUGMENTATION),
@@ -58,6 +68,7 @@ def fit_labels(
     stores: Stores,
     model: Model,
     train_list: TrainList = None,
+    validation_list: ValList = None,
     minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="10")] = None,
     steps: Steps = None,
     seed: Seed = 0,
@@ -73,7 +84,7 @@ def fit_labels(
     from diptych.cli.console import print_json, progress_bar
     from diptych.fitting.label_fit import fit_label_decoders, judge_labels
 
-    given = gather(stores, model, train_list=train_list, seed=seed)
+    given = gather(stores, model, train_list=train_list, validation_list=validation_list, seed=seed)
     if steps is None and minutes is None:
         minutes = LABEL_MINUTES
     with progress_bar("Fitting") as progress:
@@ -101,6 +112,7 @@ def fit_sketch(
     stores: Stores,
     model: Model,
     train_list: TrainList = None,
+    validation_list: ValList = None,
     minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="5")] = None,
     steps: Steps = None,
     seed: Seed = 0,
@@ -116,7 +128,7 @@ def fit_sketch(
     from diptych.cli.console import print_json, progress_bar
     from diptych.fitting.sketch_fit import fit_label_encoder, judge_sketches
 
-    given = gather(stores, model, train_list=train_list, seed=seed)
+    given = gather(stores, model, train_list=train_list, validation_list=validation_list, seed=seed)
     if steps is None and minutes is None:
         minutes = SKETCH_MINUTES
     with progress_bar("Fitting") as progress:
@@ -145,6 +157,7 @@ def fit_tables(
     stores: Stores,
     model: Model,
     train_list: TrainList = None,
+    validation_list: ValList = None,
     steps: Annotated[int, typer.Option(min=0, help="Steps of learning to rank.")] = 400,
     seed: Seed = 0,
     json_output: Json = False,
@@ -166,7 +179,7 @@ def fit_tables(
 
     network = load_model(model)
     opened = [SliceStore.open(store) for store in stores]
-    split = divide_patients(opened, train_list=train_list, seed=seed)
+    split = divide_patients(opened, train_list=train_list, validation_list=validation_list, seed=seed)
     with progress_bar("Encoding") as progress:
         slices = encode_labelled(network, opened, split.train, progress=progress)
     with progress_bar("Fitting") as progress:

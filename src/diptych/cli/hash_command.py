@@ -22,6 +22,13 @@ class ReadingName(StrEnum):
     GLOBAL = "global"
 
 
+class FormName(StrEnum):
+    """What hyperplanes are drawn between."""
+
+    MERGED = "merged"
+    LITERAL = "literal"
+
+
 def hash_codebooks(
     model: Annotated[
         Path | None, typer.Argument(help="Folder of a model; a random codebook without it.", show_default=False)
@@ -29,6 +36,10 @@ def hash_codebooks(
     codes: Annotated[int, typer.Option(min=2, help="Codes of the random codebook.")] = 512,
     dead: Annotated[float, typer.Option(min=0, max=1, help="Share of dead codes in the random codebook.")] = 0.68,
     reading: Annotated[ReadingName, typer.Option(help="How algorithm A.1 is read.")] = ReadingName.PER_ROW,
+    form: Annotated[
+        FormName,
+        typer.Option(help="Hyperplanes between distinct codes, or between all K, as the paper has it."),
+    ] = FormName.MERGED,
     select: Annotated[int, typer.Option(min=1, help="Bits that forward selection may use.")] = 292,
     repeats: Annotated[int, typer.Option(min=0, help="Repeats of the paper's timing; 0 leaves it out.")] = 5,
     seed: Annotated[int, typer.Option(help="Order in which bits are looked at.")] = 0,
@@ -43,12 +54,18 @@ def hash_codebooks(
     from diptych.cli.console import print_json, progress_bar
 
     if save:
-        _save(model)
+        _save(model, form=form.value, reading=reading.value, seed=seed)
     results = {}
     for name, codebook in _codebooks(model, codes, dead, seed).items():
         with progress_bar(f"hashing the {name} codebook") as progress:
             results[name] = measure(
-                codebook, reading=reading.value, bits=select, repeats=repeats, seed=seed, progress=progress
+                codebook,
+                form=form.value,
+                reading=reading.value,
+                bits=select,
+                repeats=repeats,
+                seed=seed,
+                progress=progress,
             )
     if json_output:
         print_json(results)
@@ -56,28 +73,32 @@ def hash_codebooks(
         _print(results)
 
 
-def _save(model: Path | None) -> None:
+def _save(model: Path | None, *, form: Any, reading: Any, seed: int) -> None:
     """Write the binary codes beside the model, from where every search takes them."""
     from diptych.metrics.binary_codes import save_binary_codes
     from diptych.model import load_model
 
     if model is None:
         raise UsageError("--save: a random codebook has no place to keep its codes; name a model")
-    typer.echo(f"{save_binary_codes(load_model(model), model)}: binary codes of both codebooks", err=True)
+    path = save_binary_codes(load_model(model), model, form=form, reading=reading, seed=seed)
+    typer.echo(f"{path}: binary codes of both codebooks ({form}, {reading}, seed {seed})", err=True)
 
 
-def measure(codebook: NDArray[np.floating], *, reading: str, bits: int, repeats: int, seed: int, progress: Any) -> Any:
+def measure(
+    codebook: NDArray[np.floating], *, form: Any, reading: Any, bits: int, repeats: int, seed: int, progress: Any
+) -> Any:
     """All figures of one codebook."""
     from dataclasses import asdict
 
     from diptych.hashing import binarise, compactness, optimise, report, select_bits, time_distances
 
-    full = binarise(codebook)
-    shortened = optimise(full, reading="global" if reading == "global" else "per-row", seed=seed)
-    selected = select_bits(full, codebook, bits=bits, seed=seed, progress=progress)
+    distinct = binarise(codebook)
+    full = binarise(codebook, form=form)
+    shortened = optimise(full, reading=reading, seed=seed)
+    selected = select_bits(distinct, codebook, bits=bits, seed=seed, progress=progress)
     figures: dict[str, Any] = {
         "codes": full.codes,
-        "distinct": full.distinct,
+        "distinct": distinct.distinct,
         "compactness": compactness(codebook),
         "all hyperplanes": asdict(report(full, codebook)),
         f"algorithm A.1 ({reading})": asdict(report(shortened, codebook)),

@@ -21,6 +21,7 @@ from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import NAMES, load_part
 from diptych.files import file_sha256, program_versions, write_text
+from diptych.metrics.binary_codes import BINARY_CODES
 from diptych.metrics.label_decoders import LABEL_DECODERS
 from diptych.metrics.learned_tables import FILE as LEARNED_TABLES
 from diptych.progress import Progress, silent
@@ -115,6 +116,7 @@ def make_manifest(context: Context) -> dict[str, Any]:
             "config": context.network.config.to_dict(),
             "learned_tables": _hash_of(context.model / LEARNED_TABLES),
             "label_decoders": _hash_of(context.model / LABEL_DECODERS.file),
+            "binary_codes": _hash_of(context.model / BINARY_CODES.file),
         },
         "archive": None if context.archive is None else context.archive.catalogue.version,
         "data": _data_hashes(context),

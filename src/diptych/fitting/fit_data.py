@@ -21,16 +21,30 @@ from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 TRAIN_SHARE = 0.9
 
 
-def divide_patients(stores: Sequence[SliceStore], *, train_list: Path | None = None, seed: int = 0) -> Split:
-    """Who is learnt from and who judges: those on and off the list; without one, nine tenths and the rest."""
+def divide_patients(
+    stores: Sequence[SliceStore],
+    *,
+    train_list: Path | None = None,
+    validation_list: Path | None = None,
+    seed: int = 0,
+) -> Split:
+    """Who is learnt from and who judges: those on the two lists; without any, nine tenths and the rest.
+
+    Whoever says who is learnt from says who judges, too: what a store holds beside them may be test patients.
+    """
+    if (train_list is None) != (validation_list is None):
+        said, missing = ("--train-list", "--val-list") if validation_list is None else ("--val-list", "--train-list")
+        raise UsageError(
+            f"{said} needs {missing} beside it: name those who are learnt from and those who judge; patients on "
+            "neither list, such as test patients, then do neither"
+        )
     labelled = {
         key: record for store in stores for key, record in store.patients.items() if record.lesion_pixels is not None
     }
     if not labelled:
         raise StoreError(f"{stores[0].path}: no patient with lesion labels to learn from; prepare some")
-    if train_list is not None:
-        listed = read_keys(train_list)
-        return given_split(labelled, listed, [key for key in labelled if key not in set(listed)])
+    if train_list is not None and validation_list is not None:
+        return given_split(labelled, read_keys(train_list), read_keys(validation_list))
     if len(labelled) == 1:
         return Split(tuple(labelled), ())
     return seeded_split(labelled, train=min(TRAIN_SHARE, 1 - 1 / len(labelled)), seed=seed)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+Form = Literal["merged", "literal"]
+"""What hyperplanes are drawn between: distinct codes, or all K as the paper writes it. Many ids of one vector, such as
+unused codes, then repeat their hyperplanes, which so weigh as many times, and are each other's nearest codes."""
+
 
 @dataclass(frozen=True, eq=False)
 class BinaryCodebook:
-    """Bits of all hyperplanes between distinct codes, packed; identical codes share one row of bits."""
+    """Bits of hyperplanes between codes, packed; in the merged form identical codes share one row of bits."""
 
     columns: NDArray[np.uint64]
     """`[E, W]`, one hyperplane per row: bit c of its 64-bit words is the bit of distinct code c."""
     pairs: NDArray[np.uint16]
     """`[E, 2]`, the ids i < j that each hyperplane separates."""
     representative: NDArray[np.intp]
-    """`[L]`, one id per distinct code."""
+    """`[L]`, one id per distinct code; in the literal form every id stands for itself."""
     place: NDArray[np.intp]
     """`[K]`, which distinct code each id has."""
 
@@ -63,10 +68,11 @@ class BinaryCodebook:
         return total.astype(np.int32)
 
 
-def binarise(codebook: NDArray[np.floating]) -> BinaryCodebook:
-    """Round dead codes, merge identical ones, and take a bit for every pair of distinct codes."""
+def binarise(codebook: NDArray[np.floating], *, form: Form = "merged") -> BinaryCodebook:
+    """Round dead codes, merge identical ones where the form asks for it, and take a bit for every pair of codes."""
     rounded = round_dead(codebook)
-    representative, place = distinct_codes(rounded)
+    every = np.arange(len(rounded))
+    representative, place = distinct_codes(rounded) if form == "merged" else (every, every)
     nearness = squared_distances(rounded[representative])  # [k, i]
     count = len(representative)
     first, second = np.triu_indices(count, k=1)

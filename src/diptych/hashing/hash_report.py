@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.hashing.binarise import BinaryCodebook, round_dead, squared_distances
+from diptych.hashing.binarise import BinaryCodebook, distinct_codes, round_dead, squared_distances
 from diptych.progress import Progress, silent
 
 NEIGHBOURS = (1, 5, 10)
@@ -37,15 +37,17 @@ class HashReport:
 
 def report(binary: BinaryCodebook, codebook: NDArray[np.floating]) -> HashReport:
     """Measure a binary codebook against the codebook it was made from."""
-    euclidean = squared_distances(round_dead(codebook)[binary.representative])
-    hamming = binary.distances().astype(np.float64)
-    every = np.ix_(binary.place, binary.place)
+    rounded = round_dead(codebook)
+    representative, _ = distinct_codes(rounded)
+    euclidean = squared_distances(rounded)
+    hamming = binary.distances().astype(np.float64)[np.ix_(binary.place, binary.place)]
+    live = np.ix_(representative, representative)
     return HashReport(
         bits=binary.bits,
         compression=binary.bits / max(1, binary.all_bits),
-        live_compression=binary.bits / max(1, comb(binary.distinct, 2)),
-        concordance=concordance(hamming[every], euclidean[every]),
-        live_concordance=concordance(hamming, euclidean),
+        live_compression=binary.bits / max(1, comb(len(representative), 2)),
+        concordance=concordance(hamming, euclidean),
+        live_concordance=concordance(hamming[live], euclidean[live]),
     )
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import ModelError
-from diptych.hashing.binarise import binarise
-from diptych.hashing.optimise import optimise
+from diptych.hashing.binarise import Form, binarise
+from diptych.hashing.optimise import Reading, optimise
 from diptych.metrics.model_file import Companion
 from diptych.model import FeatureDecomposingNetwork
 
@@ -30,19 +30,30 @@ PANELS = ("normal", "abnormal")
 Bits = NDArray[np.bool_]
 
 
-def binary_codes(codebook: NDArray[np.float32]) -> Bits:
+def binary_codes(
+    codebook: NDArray[np.float32], *, form: Form = "merged", reading: Reading = "per-row", seed: int = 0
+) -> Bits:
     """One row of bits for each code, `[K, E]`."""
-    return optimise(binarise(codebook)).rows()
+    return optimise(binarise(codebook, form=form), reading=reading, seed=seed).rows()
 
 
-def save_binary_codes(network: FeatureDecomposingNetwork, model: Path) -> Path:
-    """Work out the codes of both codebooks and write them into the model's folder."""
+def save_binary_codes(
+    network: FeatureDecomposingNetwork,
+    model: Path,
+    *,
+    form: Form = "merged",
+    reading: Reading = "per-row",
+    seed: int = 0,
+) -> Path:
+    """Work out the codes of both codebooks and write them into the model's folder, with how they were made."""
     arrays: dict[str, NDArray[np.generic]] = {}
     for panel, quantizer in zip(PANELS, (network.normal_quantizer, network.abnormal_quantizer), strict=True):
-        bits = binary_codes(quantizer.codebook.detach().cpu().numpy())
+        codebook = quantizer.codebook.detach().cpu().numpy()
+        bits = binary_codes(codebook, form=form, reading=reading, seed=seed)
         arrays[f"{panel}.bits"] = np.packbits(bits, axis=1)
         arrays[f"{panel}.length"] = np.array([bits.shape[1]], dtype=np.int64)
-    return BINARY_CODES.write(model, arrays, fingerprint=network.fingerprint)
+    made = {"form": form, "reading": reading, "seed": str(seed)}
+    return BINARY_CODES.write(model, arrays, fingerprint=network.fingerprint, **made)
 
 
 def load_binary_codes(model: Path, *, fingerprint: str, codes: int) -> Mapping[str, Bits]:
