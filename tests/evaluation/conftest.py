@@ -24,7 +24,8 @@ class Scene:
     model: Path
 
     def context(self, cache: Path, **options: object) -> Context:
-        return Context.open([SliceStore.open(self.store)], self.model, cache=cache, **options)  # type: ignore[arg-type]
+        stores = [SliceStore.open(self.store)]
+        return Context.open(stores, self.model, cache=cache, autoencoder_images=16, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

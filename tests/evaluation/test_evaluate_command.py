@@ -25,13 +25,9 @@ from tests.slices.making import make_volume, write_patient
 OWN_PARTS = ("summary", "retrieval", "baselines", "cross_talk", "comparators", "archive_size")
 
 
-@pytest.fixture(autouse=True)
-def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autoencoder, "STEPS", 2)
-
-
 def test_a_report_from_end_to_end(scene: Scene, tmp_path: Path) -> None:
-    options = ("evaluate", "--store", scene.store, "--model", scene.model, "--out", tmp_path / "report")
+    sources = ("--store", scene.store, "--model", scene.model, "--autoencoder-images", 16)
+    options = ("evaluate", *sources, "--out", tmp_path / "report")
     done = run(*options, "--parts", ",".join(OWN_PARTS))
     assert done.exit_code == 0, done.output
     assert "normal fusion" in done.stdout
@@ -42,7 +38,11 @@ def test_a_report_from_end_to_end(scene: Scene, tmp_path: Path) -> None:
     figures = again["parts"]["retrieval"]["numbers"]["left out"]["normal"]
     assert 0 < figures["euclidean"]["1"]["of_oracle"] <= figures["oracle"]["1"]["of_oracle"] == 1
     with (tmp_path / "report" / "tables" / "baselines-1.csv").open() as file:
-        methods = [row["method"] for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    methods = [row["method"] for row in rows]
+    ways = [name for name in rows[0] if name.endswith(("slices alone", "neighbours' say"))]
+    assert len(ways) == 2
+    assert all(row[way] for row in rows[:-2] for way in ways)
     assert {"random", "same position", "16×16 pixels", "PCA of pixels", "autoencoder", "fusion"} <= set(methods)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from diptych.config import get_preset
 from diptych.errors import UsageError
+from diptych.evaluation.paper_page import MARK, write_page
 from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions, configurations, sweep
 from diptych.evaluation.sweep_page import COMPACTNESS, write_comparison
 from diptych.progress import silent
@@ -87,3 +88,9 @@ def test_a_sweep_trains_evaluates_compares_and_does_nothing_twice(tmp_path: Path
     *_, again = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
     assert again[0].numbers == trained[0].numbers
     assert model.stat().st_mtime_ns == before
+    (tmp_path / "results.md").write_text(f"Ten sentences.\n\n{MARK}\nold figures", encoding="utf-8")
+    text = write_page(trained, tmp_path / "results.md", phantoms=store, beside=options.out).read_text(encoding="utf-8")
+    assert text.startswith("Ten sentences.")
+    assert "old figures" not in text
+    assert "| 4×4 + DM, second seed | normal |" in text
+    assert len(list((tmp_path / "results").glob("*.png"))) == 4

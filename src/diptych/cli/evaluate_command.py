@@ -30,6 +30,9 @@ def evaluate(
     parts: Annotated[
         str | None, typer.Option(help="Names of parts, separated by commas, or 'all'.", show_default="the quick ones")
     ] = None,
+    autoencoder_images: Annotated[
+        int, typer.Option(min=8, help="Images to train the autoencoder among the baselines on.")
+    ] = 800,
     seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -67,6 +70,7 @@ def evaluate(
         references=None if reference_list is None else read_keys(reference_list),
         seed=seed,
         archive=archive,
+        autoencoder_images=autoencoder_images,
     )
     finished = run_parts(context, asked, out, show=progress_bar)
     everything = kept_parts(context, out)

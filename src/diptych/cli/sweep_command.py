@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from diptych.errors import UsageError
+
 
 def sweep(
     store: Annotated[
@@ -33,6 +35,10 @@ def sweep(
     train_only: Annotated[
         bool, typer.Option("--train-only", help="Leave the evaluation to the same command without this option.")
     ] = False,
+    evaluate_only: Annotated[
+        bool,
+        typer.Option("--evaluate-only", help="Train nothing: evaluate what is there, unfinished runs as they are."),
+    ] = False,
     train_list: Annotated[
         Path | None, typer.Option(help="Text file of patients to train on.", show_default="seven tenths of the store")
     ] = None,
@@ -42,6 +48,17 @@ def sweep(
     leakiness: Annotated[
         bool, typer.Option("--leakiness", help="Measure leakiness too, minutes more for each configuration.")
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Markdown page to write as well, each figure beside the paper's.", show_default=False),
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option(help="Folder of a sweep with another seed, for that page.", show_default=False)
+    ] = None,
+    phantoms: Annotated[
+        Path | None,
+        typer.Option(help="Slice store of phantoms to decode in a picture of that page.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")] = None,
 ) -> None:
@@ -53,11 +70,14 @@ def sweep(
     with blank slices and whole frames: 'diptych prepare SOURCE --out STORE --size 64 --field full --blank'.
     """
     from diptych.cli.console import progress_bar
-    from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions
+    from diptych.evaluation.sweep import PAPER_PRESETS, SweepOptions, Trained
     from diptych.evaluation.sweep import sweep as run_sweep
     from diptych.evaluation.sweep_page import write_comparison
+    from diptych.slices import SliceStore
     from diptych.training import Length
 
+    if page is not None and family != "paper":
+        raise UsageError("--page shows the paper's figures beside those of --family paper; leave one of the two out")
     bounded = not (steps is None and minutes is None)
     names = PAPER_PRESETS if presets is None else tuple(name.strip() for name in presets.split(","))
     options = SweepOptions(
@@ -68,12 +88,18 @@ def sweep(
         length=Length(steps=steps, minutes=minutes) if bounded else None,
         changes=tuple(changes or ()),
         train_only=train_only,
+        evaluate_only=evaluate_only,
         train_list=train_list,
         test_list=test_list,
         leakiness=leakiness,
         seed=seed,
         threads=threads,
     )
+    drawn = None if phantoms is None else SliceStore.open(phantoms)
+    trained: list[Trained] = []
     for trained in run_sweep(options, show=progress_bar, say=lambda line: print(line, file=sys.stderr, flush=True)):
-        page = write_comparison(trained, out)
-        print(f"{page}: {len(trained)} configurations", flush=True)
+        print(f"{write_comparison(trained, out)}: {len(trained)} configurations", flush=True)
+    if page is not None and trained:
+        from diptych.evaluation.paper_page import write_page
+
+        print(write_page(trained, page, phantoms=drawn, beside=beside), flush=True)

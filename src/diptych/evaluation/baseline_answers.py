@@ -112,13 +112,13 @@ def _principal_components(context: Context, progress: Progress) -> Answers:
 
 
 def _autoencoder(context: Context, progress: Progress) -> Answers:
-    from diptych.evaluation.baseline_features import BATCH, STEPS, fitted_autoencoder
+    from diptych.evaluation.baseline_features import fitted_autoencoder
 
     coder = fitted_autoencoder(context, fitting_keys(context), progress=progress)
     features = np.concatenate([coder.read(context.homes[key].images(key)) for key in context.keys])
     about = (
         "Euclidean distance between the continuous codes of a plain autoencoder with the same encoder, "
-        f"trained on {STEPS * BATCH} images"
+        f"trained on {context.autoencoder_images} images"
     )
     return _by_features(context, "autoencoder", about, features, 4, coder.read)
 

@@ -85,7 +85,10 @@ def image_features(network: ImageNet, context: Context, *, progress: Progress = 
     return features
 
 
-STEPS, BATCH, RATE = 100, 8, 1e-3
+LEARNT, RATE = 8, 1e-3
+"""Images of a step, and its size at the start."""
+HELD = 20_000
+"""Different images that are kept in memory to learn from; more steps see them again."""
 READ_BATCH = 16
 
 
@@ -121,15 +124,17 @@ class Autoencoder(nn.Module):
 def fitted_autoencoder(context: Context, keys: Sequence[str], *, progress: Progress = silent) -> Autoencoder:
     """Train on slices of these patients, or take what an earlier run has trained on the same."""
     content = [context.network.config, *(context.homes[key].patients[key].voxel_hash for key in keys)]
-    settings = f"{STEPS} {BATCH} {RATE} seed {context.seed}"
-    key = f"autoencoder 1 {settings} of {sha256(repr(content).encode()).hexdigest()}"
+    count = context.autoencoder_images
+    settings = f"{count} {LEARNT} {RATE} seed {context.seed}"
+    key = f"autoencoder 2 {settings} of {sha256(repr(content).encode()).hexdigest()}"
     path = context.cache / "autoencoder.arrays"
     with torch.random.fork_rng():
         torch.manual_seed(context.seed)
         coder = Autoencoder(context.network.config)
         kept = load_arrays(path, key=key)
         if kept is None:
-            _train(coder, evenly(context.homes, keys, STEPS * BATCH, seed=context.seed), context.seed, progress)
+            images = evenly(context.homes, keys, min(count, HELD), seed=context.seed)
+            _train(coder, images, max(1, count // LEARNT), context.seed, progress)
             context.cache.mkdir(parents=True, exist_ok=True)
             save_arrays(path, {name: value.numpy() for name, value in coder.state_dict().items()}, key=key)
         else:
@@ -137,21 +142,21 @@ def fitted_autoencoder(context: Context, keys: Sequence[str], *, progress: Progr
     return coder.eval()
 
 
-def _train(coder: Autoencoder, images: NDArray[np.float16], seed: int, progress: Progress) -> None:
+def _train(coder: Autoencoder, images: NDArray[np.float16], steps: int, seed: int, progress: Progress) -> None:
     optimiser = torch.optim.Adam(coder.parameters(), lr=RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-    for step, rows in enumerate(_batches(len(images), seed), start=1):
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for step, rows in enumerate(_batches(len(images), steps, seed), start=1):
         batch = torch.from_numpy(images[rows].astype(np.float32))
         optimiser.zero_grad()
         F.mse_loss(coder(batch), batch).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
-        progress(step, STEPS, "training the autoencoder")
+        progress(step, steps, "training the autoencoder")
 
 
-def _batches(count: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """`STEPS` batches, every image as often as any other."""
+def _batches(count: int, steps: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """That many batches, every image as often as any other."""
     rng = np.random.default_rng(seed)
-    order = np.concatenate([rng.permutation(count) for _ in range(-(-STEPS * BATCH // count))])
-    for step in range(STEPS):
-        yield order[step * BATCH : (step + 1) * BATCH]
+    order = np.concatenate([rng.permutation(count) for _ in range(-(-steps * LEARNT // count))])
+    for step in range(steps):
+        yield order[step * LEARNT : (step + 1) * LEARNT]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.context import Context
 from diptych.evaluation.retrieval_score import best_volumes
+from diptych.metrics.label_search import average_neighbours
 from diptych.metrics.searcher import METRICS
 from diptych.progress import Progress, silent
 from diptych.search.query import panels_of
@@ -40,6 +41,10 @@ class Answers:
     """CPU time from one image to what is compared."""
     search_seconds: Mapping[str, float]
     """By what was searched: CPU time of one query over all slices, once it has been read."""
+    alone: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """What would be found if every slice stood for itself alone."""
+    together: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """What would be found if neighbouring slices had a say, as they have in our searches by labels."""
 
 
 def answer_by_distance(
@@ -52,16 +57,28 @@ def answer_by_distance(
     read_seconds: float,
 ) -> Answers:
     """Let distances decide: the nearest slice of each volume, nearest volume first, the same person never."""
-    found, seconds = {}, {}
+    found, together, seconds = {}, {}, {}
     for by, truth in trial.truths().items():
         rows = np.empty(truth.dice.shape)
         started = time.process_time()
         for query in range(len(rows)):
             rows[query] = distances(by, query)
         seconds[by] = (time.process_time() - started) / max(len(rows), 1)
-        found[by] = best_volumes(rows, truth)[:, : trial.longest].astype(np.int64)
+        found[by] = _best(trial, rows, by)
+        together[by] = _best(trial, with_neighbours(trial, rows), by)
     kept = bytes_per_slice if isinstance(bytes_per_slice, Mapping) else dict.fromkeys(found, bytes_per_slice)
-    return Answers(name, about, found, kept, read_seconds, seconds)
+    return Answers(name, about, found, kept, read_seconds, seconds, alone=found, together=together)
+
+
+def with_neighbours(trial: Trial, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distances `[Q, N]` averaged over neighbouring slices; as they are where heights are not known."""
+    if trial.heights is None:
+        return rows
+    return np.stack([average_neighbours(row, trial.heights, trial.slices.volume) for row in rows])
+
+
+def _best(trial: Trial, rows: NDArray[np.float64], by: str) -> NDArray[np.int64]:
+    return best_volumes(rows, trial.truths()[by])[:, : trial.longest].astype(np.int64)
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -113,12 +130,16 @@ def _answer(context: Context, trial: Trial, metric: str) -> Answers:
     read = cpu_seconds(lambda: context.network.encode(image))
     kept = {by: float(sum(_kept(trial, metric, panel) for panel in panels_of(by))) for by in trial.bys}
     found, seconds = {}, {}
+    single = replace(trial, heights=None)
+    rows = {by: single.distances(metric, by) for by in trial.bys}
+    alone = {by: _best(trial, rows[by], by) for by in trial.bys}
+    together = {by: _best(trial, with_neighbours(trial, rows[by]), by) for by in trial.bys}
     for by in trial.bys:
         trial.search_one(int(trial.queries[0]), metric, by)  # what is made on first use is no part of a query
         started = time.process_time()
         found[by] = trial.search(metric, by)
         seconds[by] = (time.process_time() - started) / len(trial.queries)
-    return Answers(metric, METRICS[metric], found, kept, read, seconds)
+    return Answers(metric, METRICS[metric], found, kept, read, seconds, alone=alone, together=together)
 
 
 def _kept(trial: Trial, metric: str, panel: str) -> int:

@@ -50,6 +50,8 @@ class Context:
     seed: int = 0
     archive: Archive | None = None
     """An archive of the same model, for parts that search one as users do."""
+    autoencoder_images: int = 800
+    """Images that the autoencoder among the baselines is trained on."""
 
     @cached_property
     def people(self) -> NDArray[np.int64]:
@@ -72,6 +74,7 @@ class Context:
         references: Sequence[str] | None = None,
         seed: int = 0,
         archive: Path | None = None,
+        autoencoder_images: int = 800,
     ) -> Context:
         """Read the model and check the lists; without lists every patient with lesion labels is on both."""
         asking = tuple(dict.fromkeys(queries if queries is not None else _labelled(stores)))
@@ -85,6 +88,7 @@ class Context:
             cache=Path(cache),
             seed=seed,
             archive=None if archive is None else Archive.open(archive, model=model),
+            autoencoder_images=autoencoder_images,
         )
         context._check()
         return context

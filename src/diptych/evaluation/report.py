@@ -147,12 +147,13 @@ def draw_markdown(finished: Sequence[Finished], manifest: dict[str, Any]) -> str
             if isinstance(block, Words):
                 lines += [block.text, ""]
             elif isinstance(block, Table):
-                lines += [f"### {block.title}", "", *_markdown_table(block), ""]
+                lines += [f"### {block.title}", "", *markdown_table(block), ""]
                 lines += [block.caption, ""] if block.caption else []
     return "\n".join(lines)
 
 
-def _markdown_table(table: Table) -> list[str]:
+def markdown_table(table: Table) -> list[str]:
+    """Head and rows, one line each."""
     forms = [table.formats.get(column, ".3f") for column in table.columns]
     rows = [[show_cell(cell, form) for cell, form in zip(row, forms, strict=True)] for row in table.rows]
     marks = ["---", *["---:"] * (len(table.columns) - 1)]

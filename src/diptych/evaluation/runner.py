@@ -123,6 +123,7 @@ def make_manifest(context: Context) -> dict[str, Any]:
         "queries": list(context.queries),
         "references": list(context.references),
         "seed": context.seed,
+        "autoencoder_images": context.autoencoder_images,
         "versions": program_versions("torch", "numpy", "scipy", "numba"),
     }
 

@@ -26,7 +26,10 @@ from diptych.evaluation.part import Part, Section
 from diptych.evaluation.parts import load_part
 from diptych.evaluation.retrieval_score import score
 from diptych.evaluation.runner import run_parts
+from diptych.metrics.binary_codes import BINARY_CODES, save_binary_codes
+from diptych.model import load_model
 from diptych.progress import Progress
+from diptych.runs.checkpoint import load_checkpoint
 from diptych.slices import SliceStore
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 from diptych.training import Length, TrainingOptions, train
@@ -48,6 +51,9 @@ TRAIN_SHARE = 0.7
 JUDGES = 10
 """Training patients at most, a tenth of them, that are held back to validate a run."""
 METRICS = ("euclidean", "angular", "hamming")
+RAW = ", raw sum"
+PARTS = ("reconstruction", "segmentation", "codebooks", "hashing", "timing", "twins")
+"""Parts of an evaluation that every configuration goes through."""
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 Say = Callable[[str], None]
@@ -66,6 +72,8 @@ class SweepOptions:
     changes: tuple[str, ...] = ()
     """Further changes to every configuration, each `name=value`."""
     train_only: bool = False
+    evaluate_only: bool = False
+    """Train nothing: evaluate what is there, unfinished runs as they were at their last look at validation patients."""
     train_list: Path | None = None
     test_list: Path | None = None
     leakiness: bool = False
@@ -105,7 +113,7 @@ class Trained:
     configuration: Configuration
     context: Context
     run: dict[str, Any]
-    """The report of its training."""
+    """The report of its training; of an unfinished one, how far it has come."""
     numbers: dict[str, Any]
     """By part."""
 
@@ -127,8 +135,13 @@ def sweep(options: SweepOptions, *, show: Show, say: Say) -> Iterator[list[Train
     trained: list[Trained] = []
     for number, configuration in enumerate(fitting, start=1):
         say(f"configuration {number} of {len(fitting)}: {configuration.title}")
-        run = _train(configuration, options, lists, show=show, say=say)
-        if not options.train_only:
+        if options.evaluate_only:
+            run = _so_far(options.out / configuration.preset / "run")
+        else:
+            run = _train(configuration, options, lists, show=show, say=say)
+        if run is None:
+            say(f"{configuration.title}: not trained yet")
+        elif not options.train_only:
             trained.append(_evaluate(configuration, options, store, split, run, show=show))
             yield trained
 
@@ -246,6 +259,17 @@ def _finished(run: Path) -> dict[str, Any] | None:
     return report if "best" in report and (run / "model").is_dir() else None
 
 
+def _so_far(run: Path) -> dict[str, Any] | None:
+    """The report of a finished run, how far an unfinished one has come, or None where nothing can be looked at."""
+    if (report := _finished(run)) is not None:
+        return report
+    checkpoint = load_checkpoint(run / "checkpoints") if run.is_dir() else None
+    if checkpoint is None or not checkpoint.state["best"] or not (run / "model").is_dir():
+        return None
+    best, planned = checkpoint.state["best"], checkpoint.state["planned_steps"]
+    return {"steps": best["step"], "planned": planned, "seconds": checkpoint.state["seconds"], "best": best}
+
+
 def _evaluate(
     configuration: Configuration,
     options: SweepOptions,
@@ -256,29 +280,45 @@ def _evaluate(
     show: Show,
 ) -> Trained:
     folder = options.out / configuration.preset
+    if configuration.family == "paper":
+        _keep_literal_codes(folder / "run" / "model")
     context = Context.open(
         [store], folder / "run" / "model", cache=folder / "report" / "cache", queries=split.test, seed=options.seed
     )
-    names = ["reconstruction", "segmentation", "codebooks", "twins", *(["leakiness"] if options.leakiness else [])]
+    names = [*PARTS, *(["leakiness_paper"] if options.leakiness else [])]
     parts = [*map(load_part, names), RETRIEVAL]
     finished = run_parts(context, parts, folder / "report", show=show)
     return Trained(configuration, context, run, {done.part.name: dict(done.section.numbers) for done in finished})
 
 
+def _keep_literal_codes(model: Path) -> None:
+    """Let searches by Hamming distance have the paper's own binary codes, without identical codes merged."""
+    if not (model / BINARY_CODES.file).exists():
+        save_binary_codes(load_model(model), model, form="literal")
+
+
 def _retrieve(context: Context, progress: Progress) -> Section:
-    """Mean Dice of the first volumes found by each panel and distance of the paper, beside oracle and chance."""
+    """Mean Dice of the first volumes found by each panel and distance of the paper, beside oracle and chance.
+
+    By both panels also as the paper adds them, raw, under the metric's name and `RAW`.
+    """
     trial = context.trial(progress)
-    top = trial.longest
-    numbers: dict[str, Any] = {"top": top}
+    tops = range(1, trial.longest + 1)
+    numbers: dict[str, Any] = {"top": trial.longest}
     for done, by in enumerate(trial.bys, start=1):
         truth = trial.truths()[by]
-        scores = {metric: score(trial.search(metric, by), truth, tops=(top,)) for metric in METRICS}
-        numbers[by] = {metric: value.mean()[top] for metric, value in scores.items()}
-        numbers[by] |= {"oracle": float(truth.oracle[:, :top].mean()), "chance": float(truth.chance.mean())}
+        found = {metric: trial.search(metric, by) for metric in METRICS}
+        if by == "both":
+            found |= {f"{metric}{RAW}": trial.search(metric, by, raw_sum=True) for metric in METRICS}
+        numbers[by] = {
+            name: list(score(slices, truth, tops=tuple(tops)).mean().values()) for name, slices in found.items()
+        }
+        numbers[by]["oracle"] = [float(truth.oracle[:, :top].mean()) for top in tops]
+        numbers[by]["chance"] = float(truth.chance.mean())
         progress(done, len(trial.bys), by)
     return Section((), plain(numbers))
 
 
 RETRIEVAL = Part(
-    "sweep_retrieval", "Retrieval", "What searches by the paper's distances find.", _retrieve, settings={"version": 1}
+    "sweep_retrieval", "Retrieval", "What searches by the paper's distances find.", _retrieve, settings={"version": 2}
 )

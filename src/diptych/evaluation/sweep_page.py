@@ -23,6 +23,7 @@ from diptych.evaluation.report import draw_block, table_csv
 from diptych.evaluation.result_strip import Tile, draw_panel
 from diptych.evaluation.retrieval_score import largest_lesion_slices
 from diptych.evaluation.sweep import METRICS, Trained
+from diptych.slices import SliceStore
 
 SHOWN = ("t1gd", "flair")
 COMPACTNESS = {
@@ -74,12 +75,14 @@ def write_comparison(trained: Sequence[Trained], out: Path) -> Path:
 
 def comparison(trained: Sequence[Trained]) -> list[Block]:
     """Everything on the page."""
+    context = trained[0].context
+    pictures = side_by_side(trained, context.homes[context.queries[0]], context.queries)
     about = Words(ABOUT[trained[0].configuration.family].format(patients=len(trained[0].context.queries)))
-    return [about, _models(trained), _retrieval(trained), _plot(trained), _side_by_side(trained)]
+    return [about, _models(trained), _retrieval(trained), _plot(trained), pictures]
 
 
 def _models(trained: Sequence[Trained]) -> Table:
-    leaky = "leakiness" in trained[0].numbers
+    leaky = all("leakiness_paper" in one.numbers for one in trained)
     columns = (
         "configuration", "parameters", "steps", "|x - x̂⁺|", "|x - x̂⁻|", "Dice ET", "Dice ED", "Dice NET", "Dice whole",
         "x̂⁻ off true twin", *(("leak, matched AUROC",) if leaky else ()), "perplexity, normal", "perplexity, abnormal",
@@ -100,7 +103,7 @@ def _model_row(one: Trained, *, leaky: bool) -> list[Cell]:
     numbers, dice = one.numbers, one.numbers["segmentation"]["dice"]
     inside = list(numbers["twins"].get("inside", {}).values())
     books = numbers["codebooks"]
-    minus = [numbers["leakiness"].get("x̂⁻, healthy twin", {}).get("matched")] if leaky else []
+    minus = [numbers["leakiness_paper"].get("x̂⁻, healthy twin", {}).get("matched")] if leaky else []
     return [
         one.configuration.title,
         sum(parameter.numel() for parameter in one.context.network.parameters()),
@@ -123,8 +126,8 @@ def _retrieval(trained: Sequence[Trained]) -> Table:
         numbers = one.numbers["sweep_retrieval"]
         for by in ("normal", "abnormal", "both"):
             if by in numbers:
-                found = [numbers[by][metric] for metric in METRICS]
-                oracle, chance = numbers[by]["oracle"], numbers[by]["chance"]
+                found = [numbers[by][metric][-1] for metric in METRICS]
+                oracle, chance = numbers[by]["oracle"][-1], numbers[by]["chance"]
                 rows.append((one.configuration.title, by, *found, chance, oracle, _share(max(found), oracle)))
     return Table.of(
         "Retrieval",
@@ -160,15 +163,14 @@ def _plot(trained: Sequence[Trained]) -> Figure:
 
 def _best(one: Trained, by: str) -> float | None:
     numbers = one.numbers["sweep_retrieval"].get(by)
-    share = None if numbers is None else _share(max(numbers[metric] for metric in METRICS), numbers["oracle"])
+    share = None if numbers is None else _share(max(numbers[metric][-1] for metric in METRICS), numbers["oracle"][-1])
     return None if share is None else 100 * share
 
 
-def _side_by_side(trained: Sequence[Trained]) -> Figure:
-    """The test patient's slice with the largest lesion, as every configuration decodes it."""
-    context = trained[0].context
-    key = max(context.queries, key=lambda name: max(context.records[name].lesion_pixels or (0,)))
-    record, home = context.records[key], context.homes[key]
+def side_by_side(trained: Sequence[Trained], store: SliceStore, keys: Sequence[str]) -> Figure:
+    """The slice with the largest lesion of these patients, as every configuration decodes it."""
+    key = max(keys, key=lambda name: max(store.patients[name].lesion_pixels or (0,)))
+    record, home = store.patients[key], store
     pixels = np.array(record.lesion_pixels)
     row = int(largest_lesion_slices(pixels, np.zeros(len(pixels), dtype=np.int64))[0]) if pixels.any() else 0
     image = torch.from_numpy(home.images(key)[row : row + 1].astype(np.float32))

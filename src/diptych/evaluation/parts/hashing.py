@@ -46,7 +46,7 @@ def run(context: Context, progress: Progress) -> Section:
             for form, stages in binaries.items()
         }
         for column, (when, binary) in enumerate(binaries["merged"].items()):
-            _scatter(grid[row, column], codebook, binary)
+            scatter(grid[row, column], codebook, binary)
             grid[row, column].set_title(f"{panel} codes, {when} optimisation: {binary.bits} bits", fontsize=10)
         progress(row + 1, 2, panel)
     after = {panel: forms["merged"]["after"] for panel, forms in measured.items()}
@@ -104,7 +104,8 @@ def _table(measured: Measured) -> Table:
     )
 
 
-def _scatter(axes: Axes, codebook: NDArray[np.floating], binary: BinaryCodebook) -> None:
+def scatter(axes: Axes, codebook: NDArray[np.floating], binary: BinaryCodebook) -> None:
+    """Every pair of codes by both distances."""
     euclidean = np.sqrt(squared_distances(round_dead(codebook)[binary.representative]))
     pairs = np.triu_indices(binary.distinct, k=1)
     hamming = binary.distances()[pairs]
