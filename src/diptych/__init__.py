@@ -27,6 +27,7 @@ __all__ = [
     "Volume",
     "find_patients",
     "get_preset",
+    "intake",
     "load_model",
     "make_phantom",
     "read_patient",
@@ -48,6 +49,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "intake":  # a package that can be called: diptych.intake(source, out)
+        return import_module("diptych.intake")
     if name not in _HOME:
         raise AttributeError(f"module 'diptych' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -25,6 +25,7 @@ from diptych.cli import (
     fit_command,
     hash_command,
     index_command,
+    intake_command,
     models_command,
     phantom_command,
     prepare_command,
@@ -91,6 +92,7 @@ def options(
 
 
 app.command(rich_help_panel="Data")(phantom_command.phantom)
+app.add_typer(intake_command.app, rich_help_panel="Data")
 app.command(rich_help_panel="Data")(prepare_command.prepare)
 app.command(rich_help_panel="Data")(show_command.show)
 app.command(rich_help_panel="Data")(prepare_command.split)

@@ -29,7 +29,11 @@ class Pixels(StrEnum):
 
 def index(
     sources: Annotated[
-        list[Path], typer.Argument(help="Folders with patients: BraTS of any release, or phantoms.", show_default=False)
+        list[Path],
+        typer.Argument(
+            help="Folders with patients: BraTS of any release, phantoms, or DICOM and raw NIfTI, which are taken in.",
+            show_default=False,
+        ),
     ],
     archive: Annotated[Path, typer.Option("--archive", help="The archive to make or to add to.", show_default=False)],
     model: Annotated[
@@ -78,6 +82,7 @@ def index(
     from diptych.archive.encoding import NetworkEncoder
     from diptych.archive.indexing import IndexOptions, index_patients
     from diptych.cli.console import print_json, progress_bar
+    from diptych.cli.intake_command import taken_in
     from diptych.metrics.label_indexing import volume_decoder
     from diptych.model import load_model
     from diptych.model.shipped import named_model, shipped_model
@@ -85,6 +90,11 @@ def index(
     from diptych.volumes.bids import participants_table
     from diptych.volumes.sources import find_sources
 
+    sources, refused = taken_in(sources, archive)
+    for source, reason in refused.items():
+        print(f"failed: {source}: {reason}", file=sys.stderr)
+    if not sources:
+        raise PartialFailure(f"{len(refused)} studies failed in intake, and there is nothing else to index")
     patients = find_sources(sources)
     folder = named_model(model or shipped_model())
     network = load_model(folder)
@@ -107,8 +117,9 @@ def index(
     else:
         print(f"{archive}: {stat.volumes} volumes of {stat.patients} patients, {stat.slices} slices")
         _print_report(report)
-    if report.failed:
-        raise PartialFailure(f"{len(report.failed)} patients failed and were not indexed; the others are in {archive}")
+    if report.failed or refused:
+        failed = len(report.failed) + len(refused)
+        raise PartialFailure(f"{failed} patients failed and were not indexed; the others are in {archive}")
 
 
 def _print_report(report: IndexReport) -> None:

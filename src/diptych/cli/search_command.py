@@ -50,7 +50,8 @@ def search(
         str | None,
         typer.Argument(
             metavar="QUERY",
-            help="Folder with a patient's NIfTI files, or an archived volume; may be left out with --sketch.",
+            help="Folder of a patient (NIfTI, or a DICOM folder or ZIP, which is taken in), or an archived volume; "
+            "may be left out with --sketch.",
             show_default=False,
         ),
     ] = None,
@@ -150,6 +151,7 @@ def search(
     """
     from diptych.retrieval import Archive, Question
 
+    query = query if query is None else _taken_in(query, archive)
     check_figure(figure, of_volumes=find is Find.VOLUMES)
     opened = Archive.open(archive, model=model)
     question = Question(
@@ -187,6 +189,18 @@ def search(
         ask = opened.comparators if find is Find.COMPARATORS else opened.query
         show_slices(opened, ask(subject, question), figure, json_output)
     finish(opened.problems)
+
+
+def _taken_in(query: str, archive: Path) -> str:
+    """What a scanner gave goes through intake first."""
+    from diptych.cli.intake_command import taken_in
+
+    if not Path(query).exists():
+        return query
+    folders, failed = taken_in([Path(query)], archive)
+    if failed or len(folders) != 1:
+        raise InputError(next(iter(failed.values()), f"{query}: holds {len(folders)} patients; ask with one of them"))
+    return str(folders[0])
 
 
 def _subject(archive: Archive, name: str, z_index: int | None) -> EncodedSlice:

@@ -1,9 +1,9 @@
 """Files become series, series become volumes: sorted by where each image lies in space, never by its number.
 
-`read_series` takes the files of one study. Images of a series are parted by size, orientation and spacing, then, where
-several lie at the same place, by what tells them apart (echo, image type, phase, b-value …); exact doubles are dropped.
-What then lies evenly along a line is a `Series` with voxels and affine; everything else is `Left` with its reason.
-Classic and enhanced (multi-frame) MR take the same way. Knows nothing about which sequence a series is.
+`read_series` takes the files of one study. Images of a series are parted by size, orientation and spacing, then,
+where several lie at the same place, by what tells them apart (echo, image type, phase, b-value …); exact doubles are
+dropped. What then lies evenly along a line is a `Series` with voxels and affine; everything else is `Left` with its
+reason. Classic and enhanced (multi-frame) MR take the same way. Knows nothing about which sequence a series is.
 """
 
 from __future__ import annotations

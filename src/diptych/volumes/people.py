@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from diptych.volumes.bids import person_of
 
-_TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+)-\d+", re.IGNORECASE)
+_TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+|Intake-[0-9a-f]{10})-(?:\d+|[0-9a-f]{6})", re.IGNORECASE)
 
 
 def subject_of(patient_key: str) -> str:

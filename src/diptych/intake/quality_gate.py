@@ -1,0 +1,138 @@
+"""Judges what registration and skull stripping made: what is clearly wrong stops, what is odd is said.
+
+Every judgement is a number with a rule. A registration is judged by what two images share inside the brain and by
+how much of that is lost when one is shifted; the atlas also by overlap of brains; the brain by its size. Left and
+right are taken from headers and never guessed: a header that is turned by more than `LARGEST_TURN` stops, because
+nobody knows then what else in it is wrong. Knows arrays and transforms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from diptych.intake.resampling import Affine, Grid, Placed, covered, even_grid, resample, smooth
+from diptych.intake.rigid_registration import shared, turn_of
+
+__all__ = ["Fit", "atlas_problem", "brain_problem", "covered_planes", "judge_fit", "same_image", "sequence_problem"]
+
+WORKING_MM = 3.0
+BINS = 32
+SHIFT_MM = 9.0
+LARGEST_TURN = 50.0
+"""Degrees between header and finding."""
+SMALLEST_SHARED = 0.03
+"""Normalised mutual information inside the brain, less one."""
+SMALLEST_PEAK = 0.15
+"""Share of that which must be lost on average when one image is shifted by `SHIFT_MM`."""
+BRAIN_ML = (700.0, 2200.0)
+SMALLEST_OVERLAP = 0.82
+"""Dice of the patient's brain and the atlas's."""
+SAME_IMAGE = 0.985
+"""Correlation inside the brain above which two channels are one image given twice."""
+COVER = 0.9
+"""Share of a plane's brain that every channel must have measured."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well two images of one brain lie on each other."""
+
+    shared: float
+    """Normalised mutual information less one: 0 for images that have nothing to do with each other."""
+    peak: float
+    """How much of it is lost by small shifts, 0 to 1."""
+    turn_deg: float
+
+
+def judge_fit(fixed: Placed, moving: Placed, brain: NDArray[np.bool_], transform: Affine) -> Fit:
+    """Compare two images inside the brain, as they lie and shifted along each axis."""
+    grid = even_grid(fixed.grid, WORKING_MM)
+    inside = resample(Placed(brain.astype(np.float32), fixed.affine), grid) > 0.5
+    inside = ndimage.binary_dilation(inside, iterations=2)
+    box = ndimage.find_objects(inside.astype(np.uint8))[0]
+    start = grid.affine[:3, :3] @ np.array([part.start for part in box], dtype=np.float64) + grid.affine[:3, 3]
+    affine = grid.affine.copy()
+    affine[:3, 3] = start
+    x, y, z = inside[box].shape
+    small, inside = Grid((x, y, z), affine), inside[box]
+    blurred, mover = smooth(fixed, WORKING_MM), smooth(moving, WORKING_MM)
+    still = resample(blurred, small)[inside]
+    here = _compare(still, resample(mover, small, transform)[inside])
+    shifted = []
+    for axis in range(3):
+        for side in (-SHIFT_MM, SHIFT_MM):
+            step = np.eye(4)
+            step[axis, 3] = side
+            shifted.append(_compare(still, resample(mover, small, transform @ step)[inside]))
+    return Fit(here, 1.0 - float(np.mean(shifted)) / max(here, 1e-6), turn_of(transform))
+
+
+def _compare(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    """What two images share at the same points."""
+    joint, _, _ = np.histogram2d(_clipped(first), _clipped(second), bins=BINS)
+    return shared(joint)
+
+
+def _clipped(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    low, high = np.percentile(values, [0.5, 99.5])
+    return np.clip(values, low, high)
+
+
+def sequence_problem(fit: Fit) -> str | None:
+    """Why a sequence does not lie on the reference, if it does not."""
+    if fit.turn_deg > LARGEST_TURN:
+        return f"its header is turned by {fit.turn_deg:.0f}° against the reference, so left and right cannot be trusted"
+    if fit.shared < SMALLEST_SHARED or fit.peak < SMALLEST_PEAK:
+        return f"it does not come to lie on the reference (shared {fit.shared:.3f}, peak {fit.peak:.2f})"
+    return None
+
+
+def atlas_problem(fit: Fit, overlap: float) -> str | None:
+    """Why the reference does not lie in the atlas, if it does not."""
+    if fit.turn_deg > LARGEST_TURN:
+        return f"its header is turned by {fit.turn_deg:.0f}° against the atlas, so left and right cannot be trusted"
+    if overlap < SMALLEST_OVERLAP:
+        return f"its brain does not come to lie on the atlas's (overlap {overlap:.2f}, needed {SMALLEST_OVERLAP})"
+    return None
+
+
+def brain_problem(millilitres: float) -> str | None:
+    """Why a mask cannot be a brain, if it cannot."""
+    low, high = BRAIN_ML
+    if not low <= millilitres <= high:
+        return f"a brain of {millilitres:.0f} ml was found, which no adult has ({low:.0f} to {high:.0f} ml)"
+    return None
+
+
+def same_image(channels: dict[str, NDArray[np.float32]], brain: NDArray[np.bool_]) -> list[tuple[str, str, float]]:
+    """Pairs of channels that are the same image, by correlation inside the brain."""
+    names = list(channels)
+    inside = {name: channels[name][brain][::7].astype(np.float64) for name in names}
+    found = []
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            if min(inside[first].std(), inside[second].std()) == 0:
+                continue
+            correlation = float(np.corrcoef(inside[first], inside[second])[0, 1])
+            if correlation > SAME_IMAGE:
+                found.append((first, second, correlation))
+    return found
+
+
+def covered_planes(
+    brain: NDArray[np.bool_], grid: Grid, sources: dict[str, tuple[Grid, Affine]]
+) -> dict[int, tuple[str, float]]:
+    """Planes in which a channel has measured too little of the brain: the channel and the share it has."""
+    area = brain.sum(axis=(0, 1))
+    worst: dict[int, tuple[str, float]] = {}
+    for channel, (source, transform) in sources.items():
+        measured = (covered(source, grid, transform) & brain).sum(axis=(0, 1))
+        for z in np.flatnonzero(area):
+            share = float(measured[z] / area[z])
+            if share < COVER and share < worst.get(int(z), ("", 1.0))[1]:
+                worst[int(z)] = (channel, share)
+    return worst
