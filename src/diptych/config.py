@@ -54,6 +54,10 @@ class ModelConfig:
     """Laplace smoothing of the code counts."""
     description: Description | None = None
     """Channels and classes by name; None for models of before there were descriptions (see `about`)."""
+    quiet_code: bool = False
+    """Whether abnormal code 0 is fixed and means "nothing here": healthy cells go to it, lesions move the others."""
+    sufficient_channels: tuple[int, ...] = ()
+    """Channels of which one is enough: the network was shown images without the others. Empty: all must be there."""
 
     def __post_init__(self) -> None:
         (rows, columns), (grid_rows, grid_columns) = self.image_size, self.latent_size
@@ -81,6 +85,10 @@ class ModelConfig:
                 f"description ({self.description.sentence()}): does not have {self.channels} channels, "
                 f"{self.lesion_classes} lesion and {self.anatomy_classes} anatomy classes, background included"
             )
+        if any(not 0 <= channel < self.channels for channel in self.sufficient_channels):
+            raise UsageError(
+                f"sufficient channels {self.sufficient_channels}: must be among the {self.channels} channels"
+            )
 
     @property
     def _counts(self) -> dict[str, int]:
@@ -102,6 +110,7 @@ class ModelConfig:
             lesion_classes=len(description.lesion) + 1,
             anatomy_classes=anatomy,
             description=description,
+            sufficient_channels=tuple(c for c in self.sufficient_channels if c < len(description.channels)),
         )
 
     @property
@@ -127,8 +136,13 @@ class ModelConfig:
         return cls(**plain)
 
 
-_LATER = {"decoder_entry": "conv", "description": None}
-"""Fields that models of the first release lack, with what they were; left out of a description that has just that, so
+_LATER: dict[str, Any] = {
+    "decoder_entry": "conv",
+    "description": None,
+    "quiet_code": False,
+    "sufficient_channels": (),
+}
+"""Fields that models of earlier releases lack, with what they were; left out of a description that has just that, so
 that a model keeps its fingerprint."""
 
 
@@ -150,6 +164,10 @@ class LossConfig:
     """Weight of the anatomy head's loss, counted only where a patient has anatomy labels."""
     twin_weight: float = 25.0
     """Weight of the healthy twin's error inside the lesion, counted only where the true twin is known."""
+    quiet_weight: float = 0.0
+    """Weight of the term that draws healthy cells to the quiet code and lesions away from it."""
+    teacher_weight: float = 0.0
+    """Weight of the distance to the normal grids that the model it began with gives the unchanged slices."""
     critic_steps: int = 5
     """Critic updates before each update of the network (m)."""
     gradient_penalty: float = 10.0
@@ -167,6 +185,11 @@ class LossConfig:
     def distribution_matching(self) -> bool:
         """Whether a critic is trained at all."""
         return self.regulariser_weight > 0
+
+    @property
+    def paints(self) -> bool:
+        """Whether any term looks at decoded images or anatomy; otherwise their decoder is neither run nor trained."""
+        return max(self.reconstruction_weight, self.anatomy_weight, self.twin_weight) > 0
 
 
 @dataclass(frozen=True)
@@ -207,6 +230,10 @@ class TrainingConfig:
     """Whether half the training slices are mirrored left to right."""
     contrast_changes: float = 1.0
     """How far contrast, brightness, gamma and noise of training slices vary: 1 as scanners do, 0 not at all."""
+    degradations: float = 0.0
+    """How far training slices are degraded as on other scanners (bias, blur, thick slices, ghosts, …); 0 not at all."""
+    channel_dropout: float = 0.0
+    """Share of training slices that lack channels; one of the network's sufficient channels always stays."""
     graft_share: float = 0.25
     """Share of diseased slices that become a lesion grafted on a healthy slice, whose healthy twin is then known."""
     average_decay: float = 0.998
@@ -312,7 +339,36 @@ def _our_presets() -> list[Preset]:
         model=ModelConfig(image_size=(256, 256), widths=(32, 64, 128, 128, 128, 128), codebook_size=512),
         training=TrainingConfig(batch_size=64, epochs=100, learning_rate=5e-4, critic_learning_rate=5e-4),
     )
-    return [cpu, fine, small, gpu]
+    return [cpu, fine, _adapting(fine), small, gpu]
+
+
+def _adapting(fine: Preset) -> Preset:
+    """What teaches a finished network new conditions: its normal panel is held, its image decoder is not touched."""
+    return replace(
+        fine,
+        name="adapt-16x16",
+        summary="makes a cpu-16x16 model (--from) hold elsewhere: other scanners, missing channels, quiet lesion panel",
+        model=replace(fine.model, quiet_code=True, sufficient_channels=(1, 3)),
+        losses=replace(
+            fine.losses,
+            reconstruction_weight=0.0,
+            anatomy_weight=0.0,
+            twin_weight=0.0,
+            regulariser_weight=0.0,
+            quiet_weight=4.0,
+            teacher_weight=20.0,
+        ),
+        training=TrainingConfig(
+            batch_size=8,
+            epochs=4,
+            learning_rate=6e-4,
+            warmup_steps=30,
+            degradations=1.0,
+            average_decay=0.99,
+            channel_dropout=0.4,
+            exported="last",
+        ),
+    )
 
 
 _PAPER_SIDES = (4, 8, 16, 32)

@@ -65,7 +65,7 @@ def test_paper_presets_follow_the_text_where_it_speaks(name: str) -> None:
 
 
 def test_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"preset 'cpu'.*cpu-8x8, cpu-16x16, cpu-8x8-small"):
+    with pytest.raises(UsageError, match=r"preset 'cpu'.*cpu-8x8, cpu-16x16, adapt-16x16, cpu-8x8-small"):
         get_preset("cpu")
 
 

@@ -18,6 +18,7 @@ from diptych.model.losses import (
     focal_loss,
     generalised_dice_loss,
     network_losses,
+    quiet_loss,
     reconstruction_loss,
     regulariser_loss,
     ssim,
@@ -217,3 +218,13 @@ def test_unknown_twins_do_not_count() -> None:
     alone = twin_loss(guess[:1], truth[:1], lesion[:1], None, data_range=8.0)
     assert half.item() == pytest.approx(alone.item() / 2, rel=1e-5)
     assert twin_loss(guess, truth, lesion, ~first & first, data_range=8.0) == 0
+
+
+def test_quiet_loss_is_small_when_healthy_cells_are_quiet_and_lesions_are_not() -> None:
+    lesion = torch.zeros(1, 8, 12, dtype=torch.int64)
+    lesion[0, :4, :4] = 2
+    held = torch.zeros(1, 2, 3)
+    held[0, 0, 0] = 1
+    right = quiet_loss(10.0 * (1 - 2 * held), lesion)
+    wrong = quiet_loss(10.0 * (2 * held - 1), lesion)
+    assert right < 0.5 < 1.5 < wrong

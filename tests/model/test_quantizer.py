@@ -14,7 +14,7 @@ from torch import Tensor
 
 from diptych.errors import TrainingError
 from diptych.model import VectorQuantizer
-from diptych.model.quantizer import kmeans
+from diptych.model.quantizer import QUIET, kmeans
 from tests.model.tiny import TINY
 
 PLAIN = replace(TINY, codebook_start="normal", expire_after=0)
@@ -199,3 +199,44 @@ def test_two_processes_update_like_one(tmp_path: Path) -> None:
     alone.update()
     for rank in (0, 1):
         torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt", weights_only=True), alone.codebook)
+
+
+def a_quiet_quantizer() -> VectorQuantizer:
+    torch.manual_seed(0)
+    quantizer = VectorQuantizer(replace(TINY, quiet_code=True, expire_after=2), quiet=True)
+    quantizer.counts.fill_(1)
+    return quantizer
+
+
+def test_the_quiet_code_never_moves_and_only_living_cells_move_the_others() -> None:
+    quantizer, grid = a_quiet_quantizer(), a_grid()
+    living = torch.zeros(3, 4, 6, dtype=torch.bool)
+    living[0, 1, 2] = True
+    for _ in range(5):
+        quantizer(grid, living)
+        quantizer.update()
+    assert torch.equal(quantizer.codebook[QUIET], torch.zeros(8))
+    row = grid[0, :, 1, 2]
+    replaced = [code for code in quantizer.codebook[1:] if torch.allclose(code, row, atol=1e-3)]
+    assert len(replaced) == 15  # the code it used lies there, the others died and were replaced by it
+
+
+def test_quietness_is_how_much_nearer_the_quiet_code_is() -> None:
+    quantizer, grid = a_quiet_quantizer(), a_grid()
+    found = quantizer(grid)
+    row = grid[2, :, 3, 4]
+    distances = (quantizer.codebook - row).square().sum(dim=1)
+    assert found.quietness is not None
+    torch.testing.assert_close(found.quietness[2, 3, 4], distances[1:].min() - distances[QUIET])
+    assert torch.equal(found.quietness > 0, found.ids == QUIET)
+
+
+def test_falling_quiet_merges_codes_that_hold_nothing() -> None:
+    quantizer = VectorQuantizer(replace(TINY, quiet_code=True), quiet=True)
+    quantizer.codebook[:, 0] = torch.arange(16).float()
+    grid = torch.zeros(1, 8, 4, 4)
+    grid[0, 0] = torch.arange(16).view(4, 4).float()
+    grid[0, 1:] = quantizer.codebook.mean(dim=0)[1:, None, None]
+    living = torch.arange(16).view(1, 4, 4) >= 12
+    quantizer.fall_quiet([grid], [living])
+    torch.testing.assert_close(quantizer.codebook[QUIET], grid[0, :, :3].flatten(1).mean(dim=1))

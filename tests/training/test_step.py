@@ -164,3 +164,24 @@ def test_restored_learner_goes_on_alike() -> None:
         learner.gradients(make_batch(), step=1)
         learner.update(1e-3, 2)
     assert all(tensor.equal(second.tensors()[name]) for name, tensor in first.tensors().items())
+
+
+def test_adaptation_holds_the_normal_panel_and_leaves_the_image_decoder_alone() -> None:
+    changes = ["quiet_code=true", "quiet_weight=1", "teacher_weight=5", "regulariser_weight=0"]
+    unpainted = [f"{name}_weight=0" for name in ("reconstruction", "anatomy", "twin")]
+    learner = Learner(tiny_preset(*changes, *unpainted), ALONE)
+    start = FeatureDecomposingNetwork(replace(learner.network.config, quiet_code=False))
+    assert learner.start_from(start) == 1.0
+    learner.fall_quiet([make_batch(16)])
+    quiet = learner.network.abnormal_quantizer.codebook[0].clone()
+    metrics = learner.gradients(make_batch(), 0)
+    learner.update(1e-3, 1)
+    assert metrics["teacher"] < 1e-9
+    assert metrics["reconstruction"] == 0
+    assert torch.equal(learner.network.normal_quantizer.codebook, start.normal_quantizer.codebook)
+    assert torch.equal(learner.network.abnormal_quantizer.codebook[0], quiet)
+    for name, weight in start.image_decoder.state_dict().items():
+        assert torch.equal(learner.network.image_decoder.state_dict()[name], weight)
+    again = Learner(tiny_preset(*changes, *unpainted), ALONE)
+    again.restore(learner.tensors())
+    assert again.gradients(make_batch(), 1) == learner.gradients(make_batch(), 1)

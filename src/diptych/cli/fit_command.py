@@ -208,3 +208,53 @@ def _print_scores(scores: dict[str, dict[str, RetrievalScore]], patients: int) -
     for by, row in scores.items():
         for metric, score in row.items():
             print(f"{f'{by} {metric}':20}" + "".join(f"{share:8.1%}" for share in score.of_oracle().values()))
+
+
+WORTH_METRICS = ("euclidean", "angular", "hamming", "learned", "overlap", "fusion")
+
+
+def fit_worth(
+    stores: Stores,
+    model: Model,
+    patients: Annotated[
+        Path | None,
+        typer.Option("--list", help="Text file of patients that the model was not trained on.", show_default="all"),
+    ] = None,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Measure what matches are worth, and store it beside the model: searches then say how well labels will agree.
+
+    The patients search one another. What a distance meant for their labels is kept by metric and panel, with an
+    interval that holds nine in ten matches. Give patients the model has not learnt from, or it will promise too much.
+    """
+    from tempfile import TemporaryDirectory
+
+    from diptych.cli.console import print_json, progress_bar
+    from diptych.evaluation.context import Context
+    from diptych.evaluation.worth_trial import known_matches
+    from diptych.retrieval.worth import WorthTables, fit_curve
+    from diptych.slices import SliceStore
+    from diptych.slices.splits import read_keys
+
+    opened = [SliceStore.open(store) for store in stores]
+    with TemporaryDirectory() as cache:
+        keys = None if patients is None else read_keys(patients)
+        context = Context.open(opened, model, cache=Path(cache), queries=keys, seed=seed)
+        with progress_bar("Encoding") as progress:
+            trial = context.trial(progress)
+        metrics = [metric for metric in WORTH_METRICS if metric in trial.searcher.offered("abnormal")]
+        with progress_bar("Searching") as progress:
+            known = known_matches(trial, metrics, progress=progress)
+    tables = WorthTables({key: fit_curve(pairs, seed=seed) for key, pairs in known.items()})
+    path = tables.save(model, context.network.fingerprint)
+    counts = {f"{metric} {panel}": len(pairs.dice) for (metric, panel), pairs in known.items()}
+    if json_output:
+        print_json({"file": path, "patients": len(context.queries), "matches": counts})
+        return
+    print(f"{path}: measured on {len(context.queries)} patients, {sum(counts.values())} matches")
+    for (metric, panel), curve in tables.curves.items():
+        print(
+            f"{metric:10} {panel:9} nearest: agrees {curve.at(float(curve.distance[0]))}, "
+            f"farthest: {curve.at(float(curve.distance[-1]))}"
+        )

@@ -74,6 +74,8 @@ def _print_slices(answer: Answer, trust: Trust) -> None:
             f"{place:3}  {match.volume.volume_key}  slice {match.z_index}  distance {match.distance:.4g}  "
             f"(normal {panels[0]}, abnormal {panels[1]}){_placed(match.placed)}"
         )
+        if match.worth is not None:
+            print(f"     {match.worth}")
     if not answer.matches:
         print("no match: nothing in the archive fulfils the conditions")
     for warning in trust.warnings:

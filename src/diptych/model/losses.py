@@ -17,6 +17,9 @@ from torch import Tensor
 from diptych.config import LossConfig
 from diptych.model.network import ForwardResult
 
+LESION_SAY = 0.5
+"""What a lesion cell called quiet costs, against a healthy one that is not."""
+
 CriticFunction = Callable[[Tensor], Tensor]
 
 
@@ -29,6 +32,7 @@ class NetworkLosses:
     reconstruction: Tensor
     anatomy: Tensor
     twin: Tensor
+    quiet: Tensor
 
     def total(self, config: LossConfig) -> Tensor:
         """The weighted sum λ₁L_lat + λ₂L_seg + λ₃L_rec, and our terms for anatomy and known twins."""
@@ -38,6 +42,7 @@ class NetworkLosses:
             + config.reconstruction_weight * self.reconstruction
             + config.anatomy_weight * self.anatomy
             + config.twin_weight * self.twin
+            + config.quiet_weight * self.quiet
         )
 
 
@@ -69,17 +74,38 @@ def network_losses(
         anatomy_term = images.new_zeros(()) + unused
     else:
         anatomy_term = anatomy_loss(result.anatomy_logits, anatomy, has_anatomy, config=config)
+    reconstruction_term = twin_term = images.new_zeros(())
+    if result.reconstruction is not None and result.healthy_twin is not None:
+        reconstruction_term = reconstruction_loss(
+            result.reconstruction, result.healthy_twin, images, lesion > 0, data_range=config.data_range
+        )
+        if twin is not None:
+            twin_term = twin_loss(result.healthy_twin, twin, lesion > 0, has_twin, data_range=config.data_range)
+    quietness = result.abnormal.quietness
     return NetworkLosses(
         latent=result.normal.error + result.abnormal.error,
         segmentation=segmentation_loss(result.lesion_logits, lesion, config=config),
-        reconstruction=reconstruction_loss(
-            result.reconstruction, result.healthy_twin, images, lesion > 0, data_range=config.data_range
-        ),
+        reconstruction=reconstruction_term,
         anatomy=anatomy_term,
-        twin=images.new_zeros(())
-        if twin is None
-        else twin_loss(result.healthy_twin, twin, lesion > 0, has_twin, data_range=config.data_range),
+        twin=twin_term,
+        quiet=images.new_zeros(()) if quietness is None else quiet_loss(quietness, lesion),
     )
+
+
+def quiet_loss(quietness: Tensor, lesion: Tensor) -> Tensor:
+    """Healthy cells should be nearer to the quiet code than to any other, cells that hold lesion should not.
+
+    A logistic loss over the difference of squared distances `[B, h, w]`, in units of its median. Both kinds of cells
+    count as means, lesions in the measure in which they fill their cell: a corner of oedema may go unsaid.
+    """
+    _, rows, columns = quietness.shape
+    share = F.adaptive_avg_pool2d((lesion > 0).float().unsqueeze(1), (rows, columns)).squeeze(1)  # [B, h, w]
+    evidence = quietness / quietness.detach().abs().median().clamp_min(1e-6)
+    healthy = share == 0
+    weight = share.sqrt()
+    false_alarm = (F.softplus(-evidence) * healthy).sum() / healthy.sum().clamp_min(1)
+    missed = (F.softplus(evidence) * weight).sum() / weight.sum().clamp_min(1)
+    return false_alarm + LESION_SAY * missed
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, *, config: LossConfig) -> Tensor:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
@@ -42,10 +43,10 @@ class ForwardResult:
     """`[B, S, H, W]`, background first."""
     anatomy_logits: Tensor | None
     """`[B, A, H, W]`, background first; None without an anatomy head."""
-    reconstruction: Tensor
-    """x̂⁺ `[B, C, H, W]`."""
-    healthy_twin: Tensor
-    """x̂⁻ `[B, C, H, W]`."""
+    reconstruction: Tensor | None
+    """x̂⁺ `[B, C, H, W]`; None where images were not asked for."""
+    healthy_twin: Tensor | None
+    """x̂⁻ `[B, C, H, W]`; None where images were not asked for."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class FeatureDecomposingNetwork(nn.Module):
         self._fingerprint: tuple[object, str] | None = None
         self.encoder = Encoder(config)
         self.normal_quantizer = VectorQuantizer(config)
-        self.abnormal_quantizer = VectorQuantizer(config)
+        self.abnormal_quantizer = VectorQuantizer(config, quiet=config.quiet_code)
         self.segmentation_decoder = SegmentationDecoder(config)
         self.image_decoder = ImageDecoder(config)
         self.anatomy_head = AnatomyHead(config) if config.anatomy_classes else None
@@ -129,12 +130,21 @@ class FeatureDecomposingNetwork(nn.Module):
             self._fingerprint = versions, fingerprint(self.config, state)
         return self._fingerprint[1]
 
-    def forward(self, images: Tensor) -> ForwardResult:
-        """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1."""
+    def forward(self, images: Tensor, lesion: Tensor | None = None, *, painted: bool = True) -> ForwardResult:
+        """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1.
+
+        Args:
+            images: what to read.
+            lesion: labels `[B, H, W]`; where a quiet code is trained, they say which cells move the other codes.
+            painted: whether to decode the two images and the anatomy, which cost more than all the rest.
+        """
         normal_grid, abnormal_grid = self.encoder(self._checked(images))
         normal = self.normal_quantizer(normal_grid)
-        abnormal = self.abnormal_quantizer(abnormal_grid)
+        living = None if lesion is None else lesion_cells(lesion, self.config.latent_size)
+        abnormal = self.abnormal_quantizer(abnormal_grid, living)
         lesion_logits = self.segmentation_decoder(abnormal.code)
+        if not painted:
+            return ForwardResult(normal, abnormal, lesion_logits, None, None, None)
         reconstruction, healthy_twin, anatomy_logits = self._paint(normal.code, lesion_logits)
         return ForwardResult(normal, abnormal, lesion_logits, anatomy_logits, reconstruction, healthy_twin)
 
@@ -199,9 +209,21 @@ class FeatureDecomposingNetwork(nn.Module):
             self.normal_quantizer.start([normal for normal, _ in grids])
             self.abnormal_quantizer.start([abnormal for _, abnormal in grids])
 
-    def update_codebooks(self) -> None:
-        """Move both codebooks towards what was seen since the last call; once per optimiser step."""
-        self.normal_quantizer.update()
+    @torch.no_grad()
+    def fall_quiet(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Give a trained network its quiet abnormal code, from images `[B, C, H, W]` and lesion labels `[B, H, W]`."""
+        pairs = [
+            (self.encoder(self._checked(images))[1], lesion_cells(lesion, self.config.latent_size))
+            for images, lesion in batches
+        ]
+        self.abnormal_quantizer.fall_quiet([grid for grid, _ in pairs], [cells for _, cells in pairs])
+
+    def update_codebooks(self, *, normal: bool = True) -> None:
+        """Move both codebooks, or the abnormal one alone, towards what was seen since the last call; once per step."""
+        if normal:
+            self.normal_quantizer.update()
+        else:
+            self.normal_quantizer.forget()
         self.abnormal_quantizer.update()
 
     def _paint(self, normal_code: Tensor, lesion_logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -247,6 +269,11 @@ class FeatureDecomposingNetwork(nn.Module):
                 "prepare slices with the preset of the model"
             )
         return _channels_last(images)
+
+
+def lesion_cells(lesion: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Which cells of a `grid` hold any lesion pixel of labels `[B, H, W]`, bool `[B, h, w]`."""
+    return F.adaptive_max_pool2d((lesion > 0).float().unsqueeze(1), grid).squeeze(1) > 0
 
 
 def _channels_last(images: Tensor) -> Tensor:

@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.errors import TrainingError
 
+MERGED_BELOW = 0.05
+"""A code of a finished network is merged into the quiet one when fewer of its cells than this hold a lesion."""
+
 
 @dataclass(frozen=True)
 class Quantized:
@@ -30,10 +33,22 @@ class Quantized:
     """The code vectors `[B, D, h, w]` (z_q); gradients pass straight through to the encoder."""
     error: Tensor
     """Mean squared distance to the encoder's output, a scalar: the latent loss."""
+    encoded: Tensor
+    """The encoder's output `[B, D, h, w]` (z_e)."""
+    quietness: Tensor | None = None
+    """How much nearer the quiet code is than any other, as a difference of squared distances `[B, h, w]`; only in
+    training, and only where there is a quiet code."""
+
+
+QUIET = 0
+"""The id of the quiet code, where a codebook has one."""
 
 
 class VectorQuantizer(nn.Module):
     """K codes of width D with their moving averages.
+
+    With a quiet code, code 0 never moves, and the others are moved and replaced by living cells alone: those that the
+    caller names as holding something worth a code.
 
     With `config.codebook_start == "normal"` and no expiry this is the paper's plain variant. Its counts start at
     zero, so codes never chosen are divided by almost nothing, fly far away and fade to zero vectors over thousands of
@@ -46,10 +61,13 @@ class VectorQuantizer(nn.Module):
     idle: Tensor
     updates: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, quiet: bool = False) -> None:
         super().__init__()
         self.config = config
+        self.quiet = quiet
         codebook = torch.randn(config.codebook_size, config.code_width)
+        if quiet:
+            codebook[QUIET] = 0
         self.register_buffer("codebook", codebook)
         self.register_buffer("counts", torch.zeros(config.codebook_size))
         self.register_buffer("sums", codebook.clone())
@@ -57,14 +75,39 @@ class VectorQuantizer(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._seen: list[tuple[Tensor, Tensor]] = []
 
-    def forward(self, encoded: Tensor) -> Quantized:
+    def forward(self, encoded: Tensor, living: Tensor | None = None) -> Quantized:
+        """Quantise `[B, D, h, w]`; `living` `[B, h, w]` says which cells may move a codebook with a quiet code."""
         encoded = encoded.float()  # [B, D, h, w]
         ids = self.nearest(encoded.detach())  # [B, h, w]
         code = self.lookup(ids)  # [B, D, h, w]
         error = F.mse_loss(encoded, code)
+        quietness = None
         if self.training:
-            self._seen.append((_as_rows(encoded.detach()), ids.flatten()))
-        return Quantized(ids=ids, code=encoded + (code - encoded).detach(), error=error)
+            self._seen.append(self._worth_learning(encoded.detach(), ids, living))
+            quietness = self._quietness(encoded) if self.quiet else None
+        through = encoded + (code - encoded).detach()
+        return Quantized(ids=ids, code=through, error=error, encoded=encoded, quietness=quietness)
+
+    def _worth_learning(self, encoded: Tensor, ids: Tensor, living: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Rows `[N, D]` and ids `[N]` that move the codebook; the quiet code learns from none."""
+        rows, flat = _as_rows(encoded), ids.flatten()
+        if not self.quiet:
+            return rows, flat
+        chosen = flat != QUIET if living is None else living.flatten()
+        rows = rows[chosen]
+        return rows, self._nearest_other(rows) + 1
+
+    def _nearest_other(self, rows: Tensor) -> Tensor:
+        """Which code but the quiet one is nearest to each row, counted from 0: what a living cell would use."""
+        others = self.codebook[QUIET + 1 :]
+        return torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2.0).argmin(dim=1)
+
+    def _quietness(self, encoded: Tensor) -> Tensor:
+        batch, _, height, width = encoded.shape
+        rows = _as_rows(encoded)
+        other = self.codebook[QUIET + 1 :][self._nearest_other(rows.detach())]
+        difference = (rows - other).square().sum(dim=1) - (rows - self.codebook[QUIET]).square().sum(dim=1)
+        return difference.view(batch, height, width)
 
     def nearest(self, encoded: Tensor) -> Tensor:
         """Ids `[B, h, w]` of the codes nearest to a grid `[B, D, h, w]`; ties go to the smaller id.
@@ -93,6 +136,27 @@ class VectorQuantizer(nn.Module):
         self.sums.copy_(centres * share)
 
     @torch.no_grad()
+    def fall_quiet(self, batches: list[Tensor], living: list[Tensor]) -> None:
+        """Give a trained codebook its quiet code: the mean of cells that hold nothing, seen in `[B, D, h, w]` batches.
+
+        Codes that stand for less than `MERGED_BELOW` living cells are merged into it; living cells take their places.
+        """
+        rows = torch.cat([_as_rows(encoded.float()) for encoded in batches])
+        alive = torch.cat([cells.flatten() for cells in living])
+        ids = torch.addmm(self.codebook.square().sum(dim=1), rows, self.codebook.T, alpha=-2.0).argmin(dim=1)
+        cells, held = (torch.bincount(chosen, minlength=len(self.counts)) for chosen in (ids, ids[alive]))
+        merged = held < MERGED_BELOW * cells.clamp_min(1)
+        merged[QUIET] = True
+        quiet, lesion = rows[~alive].mean(dim=0), rows[alive]
+        share = len(lesion) / len(batches) / len(self.counts)
+        places = torch.randint(len(lesion), (int(merged.sum()),), generator=torch.Generator().manual_seed(0))
+        self.codebook[merged] = lesion[places.to(lesion.device)]
+        self.codebook[QUIET] = quiet
+        self.counts.fill_(share)
+        self.sums.copy_(self.codebook * share)
+        self.idle.zero_()
+
+    @torch.no_grad()
     def update(self) -> None:
         """Move the codebook towards everything seen since the last update, then replace codes that died."""
         if not self._seen:
@@ -105,8 +169,11 @@ class VectorQuantizer(nn.Module):
         self.idle.add_(1).masked_fill_(chosen > 0, 0)
         self.counts.lerp_(chosen, 1 - decay)
         self.sums.lerp_(_all_reduce(torch.zeros_like(self.sums).index_add_(0, ids, rows)), 1 - decay)
+        quiet = self.codebook[QUIET].clone()
         self.codebook.copy_(self.sums / self._smoothed_counts().unsqueeze(1))
         self.updates += 1
+        if self.quiet:
+            self.codebook[QUIET], self.idle[QUIET] = quiet, 0
         if self.config.expire_after > 0:
             self._replace_dead(rows)
 
@@ -126,9 +193,9 @@ class VectorQuantizer(nn.Module):
         """
         even_share = self.counts.sum() / len(self.counts)
         dead = (self.idle >= self.config.expire_after).nonzero().flatten()
-        if len(dead) == 0:
-            return
         rows = _gather_rows(rows)
+        if len(dead) == 0 or len(rows) == 0:
+            return
         generator = torch.Generator().manual_seed(int(self.updates))
         chosen = rows[torch.randint(len(rows), (len(dead),), generator=generator).to(rows.device)]
         self.codebook[dead] = chosen

@@ -18,6 +18,7 @@ from diptych.retrieval.anywhere import PlacedLesion
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.retrieval.question import Question
+from diptych.retrieval.worth import Worth
 from diptych.search import Match, PanelMatch
 
 
@@ -47,6 +48,8 @@ class SliceMatch:
     """`[h, w]`."""
     placed: PlacedLesion | None = None
     """The query as it was compared in a search anywhere, its lesion put in the best place."""
+    worth: Worth | None = None
+    """How well its labels can be expected to agree; None where nobody has measured that for such a search."""
 
     def to_json(self) -> dict[str, Any]:
         panels = {"normal": self.normal, "abnormal": self.abnormal}
@@ -67,6 +70,7 @@ class SliceMatch:
             "placed": None
             if self.placed is None
             else {name: getattr(self.placed, name) for name in ("rows", "columns", "mirrored")},
+            "worth": None if self.worth is None else self.worth.to_json(),
         }
 
 

@@ -28,11 +28,12 @@ from diptych.errors import UsageError
 from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
 from diptych.metrics.model_tables import tables_of_model
+from diptych.metrics.overlap import METRIC as OVERLAP
 from diptych.metrics.searcher import Searcher
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import named_model, shipped_model_of
 from diptych.progress import Progress, silent
-from diptych.retrieval.answer import Answer, named_matches
+from diptych.retrieval.answer import Answer, SliceMatch, named_matches
 from diptych.retrieval.answer_figures import draw_answer
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
@@ -49,6 +50,7 @@ from diptych.retrieval.explanation import (
 from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
+from diptych.retrieval.worth import WorthTables
 from diptych.search import Query, SearchEngine
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
@@ -115,6 +117,11 @@ class Archive:
         return Searcher(self.engine, planes, heights=self.catalogue.z_mm)
 
     @cached_property
+    def worth(self) -> WorthTables | None:
+        """What matches are worth, where it was measured for this model."""
+        return WorthTables.open(self.model_folder, self.network.fingerprint)
+
+    @cached_property
     def volume_search(self) -> VolumeSearch:
         return VolumeSearch(self.engine, self.catalogue.volumes)
 
@@ -159,7 +166,15 @@ class Archive:
         else:
             query = replace(query, region=self._region(subject, question))
             found = self.searcher.search(query, rerank=question.rerank)
-        return Answer(subject, question, named_matches(found, self.catalogue, placed), self.catalogue.version)
+        matches = self._valued(question, named_matches(found, self.catalogue, placed))
+        return Answer(subject, question, matches, self.catalogue.version)
+
+    def _valued(self, question: Question, matches: tuple[SliceMatch, ...]) -> tuple[SliceMatch, ...]:
+        """Matches with what they are worth, where whole slices were compared in place."""
+        if self.worth is None or question.region is not None or question.inside_lesion or question.anywhere is not None:
+            return matches
+        metric = question.metric if question.rerank is None else OVERLAP
+        return tuple(replace(match, worth=self.worth.of(metric, match.normal, match.abnormal)) for match in matches)
 
     def settled(self, question: Question) -> Question:
         """The question with its metric, where it leaves that open; one that this model cannot answer is refused."""

@@ -213,6 +213,21 @@ class Shift(BaseModel):
     mirrored: bool
 
 
+class AgreementResource(BaseModel):
+    """Label Dice between query and match, 0…1."""
+
+    expected: float
+    low: float = Field(description="Nine in ten such matches lie between low and high.")
+    high: float
+
+
+class WorthResource(BaseModel):
+    """What a match is worth; a panel of which nothing is known is null."""
+
+    anatomy: AgreementResource | None
+    lesion: AgreementResource | None
+
+
 class MatchResource(BaseModel):
     rank: int
     volume_key: str
@@ -230,6 +245,9 @@ class MatchResource(BaseModel):
     abnormal_part: float = Field(description="What the abnormal panels add; both parts make up the distance.")
     normal_distance: float | None = Field(description="In the metric itself, neither weighted nor normalised.")
     abnormal_distance: float | None
+    worth: WorthResource | None = Field(
+        default=None, description="How well labels can be expected to agree, where that was measured for such a search."
+    )
     contributions: Grid = Field(description="Each cell's part of the distance; they add up to it.")
     agreement: dict[str, Grid] = Field(
         description="By panel and cell: 1 where nothing is added to the distance, 0 where most is added in this answer."

@@ -42,7 +42,14 @@ from diptych.server.requests import (
     VolumeSearchRequest,
 )
 from diptych.server.resources import fits, volume_summary, volume_url
-from diptych.server.schemas import MatchResource, SearchResponse, Shift, VolumeMatchResource, VolumeSearchResponse
+from diptych.server.schemas import (
+    MatchResource,
+    SearchResponse,
+    Shift,
+    VolumeMatchResource,
+    VolumeSearchResponse,
+    WorthResource,
+)
 from diptych.server.service import Service
 from diptych.volumes import CHANNELS, names_of
 
@@ -221,6 +228,7 @@ def _match(answer: Answer, place: int, most: dict[str, float]) -> MatchResource:
         abnormal_part=parts.get("abnormal", 0.0),
         normal_distance=panels["normal"].distance if "normal" in panels else None,
         abnormal_distance=panels["abnormal"].distance if "abnormal" in panels else None,
+        worth=None if match.worth is None else WorthResource.model_validate(match.worth, from_attributes=True),
         contributions=match.contributions.round(6).tolist(),
         agreement={
             name: (1.0 - panel.contributions / most[name]).clip(0.0, 1.0).round(4).tolist()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
+from diptych.slices.degradations import degrade, drop_channels
 from diptych.slices.preprocess import CLIP, DATA_RANGE, FILL
 from diptych.slices.slice_batch import Batch
 from diptych.volumes.volume import ANATOMY_LABELS, mirror_anatomy
@@ -37,6 +38,19 @@ class Augmentation:
     """Largest change of the logarithm of a channel's gamma."""
     noise: float = 0.0
     """Largest standard deviation of Gaussian noise added in the brain."""
+    scale: float = 0.0
+    """Largest change of the logarithm of the size."""
+    degradations: float = 0.0
+    """How strong the changes of `degradations.py` may be."""
+    channel_dropout: float = 0.0
+    """Share of slices that lack channels."""
+    sufficient_channels: tuple[int, ...] = ()
+    """Channels of which one always stays."""
+
+    @property
+    def keeps_clean(self) -> bool:
+        """Whether changes go so far that batches keep the slices as they were."""
+        return self.degradations > 0 or self.channel_dropout > 0
 
     def with_contrast(self, factor: float) -> Augmentation:
         """The same geometry, with changes of contrast and noise `factor` times as large."""
@@ -67,6 +81,8 @@ class Changes:
     """Exponent per channel, `[B, C]`."""
     noise: Tensor | None
     """Noise to add, `[B, C, H, W]`."""
+    scale: Tensor | None = None
+    """Factor on the size, `[B]`."""
 
     @classmethod
     def draw(cls, augmentation: Augmentation, seeds: Sequence[int], shape: tuple[int, int, int]) -> Changes:
@@ -86,31 +102,52 @@ class Changes:
             offset=spread[:, 1] * augmentation.offset,
             gamma=torch.exp(spread[:, 2] * augmentation.gamma),
             noise=noise,
+            scale=torch.exp(_scatter(seeds) * augmentation.scale) if augmentation.scale else None,
         )
+
+
+def _scatter(seeds: Sequence[int]) -> Tensor:
+    """A number in −1…1 for each seed, `[B]`, beside those that the older changes draw."""
+    drawn = [float(torch.rand((), generator=torch.Generator().manual_seed(int(seed) ^ 4))) for seed in seeds]
+    return torch.tensor(drawn) * 2 - 1
 
 
 def augment(batch: Batch, augmentation: Augmentation, seeds: Sequence[int]) -> Batch:
     """Change each slice of `batch` by what its seed says."""
     _, *shape = batch.image.shape
     changes = Changes.draw(augmentation, seeds, (shape[0], shape[1], shape[2]))
-    return apply_changes(batch, changes)
+    batch = apply_changes(batch, changes)
+    return _degraded(batch, augmentation, seeds) if augmentation.keeps_clean else batch
+
+
+def _degraded(batch: Batch, augmentation: Augmentation, seeds: Sequence[int]) -> Batch:
+    """Spoil the pixels and take channels away; what is cut off is no lesion any more."""
+    image, lesion = batch.image, batch.lesion
+    if augmentation.degradations > 0:
+        image = degrade(image, augmentation.degradations, seeds)
+        lesion = lesion * ~(_brain(batch.image) & ~_brain(image))
+    if augmentation.channel_dropout > 0:
+        image = drop_channels(image, augmentation.channel_dropout, augmentation.sufficient_channels, seeds)
+    return replace(batch, image=image, lesion=lesion)
 
 
 def apply_changes(batch: Batch, changes: Changes) -> Batch:
     """Move images, labels and twin alike, then change the contrast of the images."""
     grid = _sampling_grid(batch, changes)
+    clean = None if batch.clean is None else _move_images(batch.clean, grid)
     image = _restain(_move_images(batch.image, grid), changes)
     labels = torch.stack([batch.lesion, _mirrored(batch.anatomy, changes.flipped)], dim=1).float()
     moved = grid_sample(labels, grid, mode="nearest", padding_mode="zeros", align_corners=False).long()
     twin = None if batch.twin is None else _restain(_move_images(batch.twin, grid), changes)
-    return replace(batch, image=image, lesion=moved[:, 0], anatomy=moved[:, 1], twin=twin)
+    return replace(batch, image=image, clean=clean, lesion=moved[:, 0], anatomy=moved[:, 1], twin=twin)
 
 
 def _sampling_grid(batch: Batch, changes: Changes) -> Tensor:
     """Where each output pixel looks in its input, in the −1…1 coordinates of `grid_sample`."""
     *_, H, W = batch.image.shape
     height, width = (batch.pixel_spacing * torch.tensor([H, W])).unbind(dim=1)
-    cos, sin = torch.cos(changes.angle), torch.sin(changes.angle)
+    scale = torch.ones_like(changes.angle) if changes.scale is None else changes.scale
+    cos, sin = torch.cos(changes.angle) / scale, torch.sin(changes.angle) / scale
     side = torch.where(changes.flipped, -1.0, 1.0)
     zero = torch.zeros_like(cos)
     from_x = torch.stack([side * cos, -side * sin * height / width, zero], dim=1)

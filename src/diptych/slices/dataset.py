@@ -6,7 +6,7 @@ Knows slice stores; nothing about files of patients or about training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from diptych.slices.preprocess import SliceGeometry
 from diptych.slices.slice_batch import Batch
 from diptych.slices.slice_store import SliceStore
 from diptych.slices.store_record import PatientRecord
+
+THICK = 0.2
+"""Share of degraded slices that are thick."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +102,30 @@ class SliceDataset(Dataset[dict[str, Any]]):
             return batch
         if self.graft_share > 0:
             batch = graft_lesions(batch, self.graft_share, seeds)
+        if self.augmentation.keeps_clean:
+            batch = replace(batch, clean=batch.image)
+        if self.augmentation.degradations > 0:
+            batch = replace(batch, image=self._thickened(batch, has_twin, seeds))
         return augment(batch, self.augmentation, seeds)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """Every slice once, patient by patient from bottom to top, not augmented."""
         for start in range(0, len(self), batch_size):
             yield self.batch(np.arange(start, min(start + batch_size, len(self))))
+
+    def _thickened(self, batch: Batch, untouched: Tensor, seeds: Sequence[int]) -> Tensor:
+        """Images of which some are averaged with the slices above and below, as thick slices are; grafts stay."""
+        drawn = torch.stack([torch.rand(2, generator=torch.Generator().manual_seed(seed ^ 6)) for seed in seeds])
+        chosen = ((drawn[:, 0] < THICK) & (batch.has_twin == untouched)).nonzero().flatten()
+        if len(chosen) == 0:
+            return batch.image
+        index = batch.index[chosen].numpy()
+        around = [np.clip(index + step, 0, len(self.table.row) - 1) for step in (-1, 1)]
+        same = [np.where(self.table.patient[near] == self.table.patient[index], near, index) for near in around]
+        below, above = (self._gather(near, SliceStore.images).float() for near in same)
+        share = (drawn[chosen, 1] / 3)[:, None, None, None]  # of each neighbour: a third is 6 mm at 2 mm apart
+        mixed = (1 - 2 * share) * batch.image[chosen] + share * (below + above)
+        return batch.image.index_copy(0, chosen, mixed)
 
     def _gather(self, index: NDArray[np.int64], array_of: Callable[[SliceStore, str], NDArray[Any] | None]) -> Tensor:
         """Copy rows out of the memory maps, patient by patient; zeros where a patient has no such array."""

@@ -32,6 +32,8 @@ class Batch:
     """Index of each slice in its dataset, int64 `[B]`."""
     has_twin: Tensor
     """Whether the slice's healthy twin is known, as a phantom's is, bool `[B]`."""
+    clean: Tensor | None = None
+    """The slices before anything but a movement was done to them, `[B, C, H, W]`; None unless asked for."""
     twin: Tensor | None = None
     """Healthy twins, float32 `[B, C, H, W]`, the image itself where `has_twin` is false; None unless asked for."""
 

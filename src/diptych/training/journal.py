@@ -16,7 +16,8 @@ from diptych.runs.csv_tables import CsvTable, Say, Trend
 
 STEP_COLUMNS = (
     "step", "seconds", "planned_steps", "learning_rate", "images_per_second",
-    "loss", "latent", "segmentation", "reconstruction", "anatomy", "twin", "regulariser", "critic", "wasserstein",
+    "loss", "latent", "segmentation", "reconstruction", "anatomy", "twin", "quiet", "teacher",
+    "regulariser", "critic", "wasserstein",
     "gradient_norm", "normal_perplexity", "abnormal_perplexity",
 )  # fmt: skip
 """Columns of `log.csv`; a step without a critic leaves its columns empty."""

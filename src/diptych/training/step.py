@@ -26,6 +26,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm2d
 
@@ -59,6 +60,7 @@ class Learner:
         settings: dict[str, Any] = {"betas": training.adam_betas, "weight_decay": training.weight_decay}
         self.optimizer = torch.optim.Adam(self.network.parameters(), training.learning_rate, **settings)
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), training.critic_learning_rate, **settings)
+        self.teacher: FeatureDecomposingNetwork | None = None
         decay = training.average_decay
         self.average = AveragedNetwork(self.network, decay) if decay else None
         if compiled:  # not the image decoder: the images it paints a lesion in are other ones at each step
@@ -86,8 +88,19 @@ class Learner:
             taken = layers_in_common(other, self.network)
             self.network.load_state_dict(taken, strict=False)
             share = sum(map(Tensor.numel, taken.values())) / sum(map(Tensor.numel, self.network.parameters()))
+        if self.preset.losses.teacher_weight > 0:
+            self._listen_to(other)
         self._follow(0)
         return share
+
+    def fall_quiet(self, batches: Iterable[Batch]) -> None:
+        """Give a network that was trained without one its quiet code."""
+        device = self.workers.device
+        self.network.fall_quiet((batch.image.to(device), batch.lesion.to(device)) for batch in batches)
+        self._follow(0)
+
+    def _listen_to(self, teacher: FeatureDecomposingNetwork) -> None:
+        self.teacher = teacher.to(self.workers.device).eval().requires_grad_(False)
 
     @property
     def judged(self) -> FeatureDecomposingNetwork:
@@ -105,7 +118,8 @@ class Learner:
 
         self.network.eval()
         with torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor):
-            kept = network_losses(self.network(pair.image), pair.image, pair.lesion, config=self.preset.losses)
+            result = self.network(pair.image, painted=self.preset.losses.paints)
+            kept = network_losses(result, pair.image, pair.lesion, config=self.preset.losses)
         del kept
         weights = sum(parameter.untyped_storage().nbytes() for parameter in self.network.parameters())
         return max(sum(sizes.values()) - weights, 1) // len(pair)
@@ -135,7 +149,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
-        self.network.update_codebooks()
+        self.network.update_codebooks(normal=self.teacher is None)
         self._follow(step)
 
     def agree_on_statistics(self) -> None:
@@ -146,8 +160,10 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that a checkpoint must hold, by flat name."""
         average = self.average.network.state_dict() if self.average else {}
+        teacher = self.teacher.encoder.state_dict() if self.teacher else {}
         return {
             **with_prefix("average", average),
+            **with_prefix("teacher", teacher),
             **with_prefix("network", self.network.state_dict()),
             **with_prefix("critic", self.critic.state_dict()),
             **with_prefix("optimizer", optimizer_tensors(self.optimizer)),
@@ -159,6 +175,10 @@ class Learner:
         self.network.load_state_dict(without_prefix("network", tensors))
         if self.average:
             self.average.network.load_state_dict(without_prefix("average", tensors))
+        if self.preset.losses.teacher_weight > 0:
+            self._listen_to(deepcopy(self.network))
+            assert self.teacher is not None
+            self.teacher.encoder.load_state_dict(without_prefix("teacher", tensors))
         self.critic.load_state_dict(without_prefix("critic", tensors))
         restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
         restore_optimizer(self.critic_optimizer, without_prefix("critic_optimizer", tensors))
@@ -170,15 +190,14 @@ class Learner:
     def _decompose(self, part: Batch) -> ForwardResult:
         """Encode, quantise, segment, decode with and without the lesion; outputs in single precision."""
         with self._autocast:
-            result: ForwardResult = self.network(part.image)
-        anatomy = result.anatomy_logits
+            result: ForwardResult = self.network(part.image, part.lesion, painted=self.preset.losses.paints)
         return ForwardResult(
             normal=result.normal,
             abnormal=result.abnormal,
             lesion_logits=result.lesion_logits.float(),
-            anatomy_logits=None if anatomy is None else anatomy.float(),
-            reconstruction=result.reconstruction.float(),
-            healthy_twin=result.healthy_twin.float(),
+            anatomy_logits=_single(result.anatomy_logits),
+            reconstruction=_single(result.reconstruction),
+            healthy_twin=_single(result.healthy_twin),
         )
 
     def _train_critic(self, first: ForwardResult | None, parts: list[Batch], step: int) -> dict[str, float]:
@@ -216,7 +235,7 @@ class Learner:
         config = self.preset.losses
         losses = network_losses(
             result,
-            part.image,
+            part.image if part.clean is None else part.clean,
             part.lesion,
             config=config,
             anatomy=part.anatomy,
@@ -226,11 +245,25 @@ class Learner:
         )
         terms = {field.name: getattr(losses, field.name) for field in fields(losses)}
         total = losses.total(config)
+        if self.teacher is not None:
+            terms["teacher"] = self._off_teacher(part, result)
+            total = total + config.teacher_weight * terms["teacher"]
         if matching and bool(part.diseased.any()):
             terms["regulariser"] = regulariser_loss(self.critic, result.normal.code[part.diseased])
             total = total + config.regulariser_weight * terms["regulariser"]
         torch.autograd.backward(share * total)
         return {"loss": total, **terms}
+
+    def _off_teacher(self, part: Batch, result: ForwardResult) -> Tensor:
+        """How far the normal grids are from those that the teacher gives the slices before they were spoilt.
+
+        In units of the teacher's own spread, so that a weight means the same for every model.
+        """
+        assert self.teacher is not None
+        with torch.no_grad(), self._autocast:
+            encoder = self.teacher.encoder
+            wanted: Tensor = encoder.normal(encoder.trunk(part.image if part.clean is None else part.clean)).float()
+        return F.mse_loss(result.normal.encoded, wanted) / wanted.var()
 
     def _finish_gradients(self, metrics: dict[str, Tensor]) -> dict[str, float]:
         """Average gradients and metrics over processes, and clip."""
@@ -256,6 +289,10 @@ def _cut(batch: Batch, size: int) -> Iterator[Batch]:
     for start in range(0, len(batch), size):
         part: dict[str, Any] = {name: None if t is None else t[start : start + size] for name, t in tensors}
         yield Batch(**part)
+
+
+def _single(images: Tensor | None) -> Tensor | None:
+    return None if images is None else images.float()
 
 
 def _mix(seed: int, step: int) -> int:
@@ -301,7 +338,9 @@ def learning_rate(step: int, planned: int | None, config: TrainingConfig) -> flo
 
 
 def _same_network(one: FeatureDecomposingNetwork, other: FeatureDecomposingNetwork) -> bool:
-    """Whether all weights of one mean the same in the other: shape, channels and classes; not how files are read."""
-    shapes = [replace(network.config, description=None) for network in (one, other)]
+    """Whether all weights of one mean the same in the other: shape, channels and classes; not how files are read, nor
+    what a network was or will be shown."""
+    plain: dict[str, Any] = {"description": None, "quiet_code": False, "sufficient_channels": ()}
+    shapes = [replace(network.config, **plain) for network in (one, other)]
     names = [(network.description.channels, network.description.lesion) for network in (one, other)]
     return shapes[0] == shapes[1] and names[0] == names[1]

@@ -35,6 +35,8 @@ from diptych.training.validation import validate
 
 SAVE_EVERY = 300.0
 """Seconds between checkpoints, besides the one after each validation."""
+QUIET_BATCHES = 24
+"""Batches that tell which codes of a finished model lesions use."""
 NO_END = 2**31
 SHOWN_CHANNELS = ("t1gd", "flair")
 """Channels in the picture grid: one shows enhancement, the other oedema."""
@@ -142,9 +144,7 @@ class Trainer:
             share = self.learner.start_from(load_model(start_from)) if start_from else 0.0
             if start_from:
                 self.journal.say(f"{start_from}: gave {share:.0%} of the weights")
-            if share < 1:
-                batches = range(self.config.preset.training.codebook_batches)
-                self.learner.start_codebooks(self._batch(step) for step in batches)
+            self._start_codebooks(share, start_from)
             self._require_memory()
             self._save()  # a run that stops in its first steps leaves something, too
         self._say_what_norms_see()
@@ -153,6 +153,15 @@ class Trainer:
             write_json(self.folder / "report.json", self.report)
         self._saved_at = self.plan.seconds
         self._stepped_at = self._started_at = time.monotonic() - self.plan.seconds
+
+    def _start_codebooks(self, share: float, start_from: Path | None) -> None:
+        """Fit codebooks to the first batches, unless a model gave them; give them a quiet code if that had none."""
+        preset = self.config.preset
+        if share < 1:
+            self.learner.start_codebooks(self._batch(step) for step in range(preset.training.codebook_batches))
+        given = share == 1 and start_from is not None and load_model(start_from).config.quiet_code
+        if preset.model.quiet_code and not given:
+            self.learner.fall_quiet(self._batch(step) for step in range(QUIET_BATCHES))
 
     def _take_step(self, batch: Batch) -> None:
         preset = self.config.preset

@@ -82,7 +82,15 @@ def resolve(options: TrainingOptions) -> tuple[RunConfig, list[SliceStore]]:
 def open_data(config: RunConfig, stores: Sequence[SliceStore]) -> RunData:
     """The datasets of a run."""
     training = config.preset.training
-    changes = replace(ROBUST_AUGMENTATION, rotation=training.rotation_degrees, flip=0.5 if training.flip else 0.0)
+    changes = replace(
+        ROBUST_AUGMENTATION,
+        rotation=training.rotation_degrees,
+        flip=0.5 if training.flip else 0.0,
+        scale=0.1 * training.degradations,
+        degradations=training.degradations,
+        channel_dropout=training.channel_dropout if config.preset.model.sufficient_channels else 0.0,
+        sufficient_channels=config.preset.model.sufficient_channels,
+    )
     train = SliceDataset(
         stores,
         config.train_keys,

@@ -16,6 +16,7 @@ NAMES: tuple[str, ...] = (
     "baselines",
     "cross_talk",
     "comparators",
+    "worth",
     "archive_size",
     "reconstruction",
     "segmentation",

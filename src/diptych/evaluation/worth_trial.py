@@ -1,0 +1,54 @@
+"""Matches with known labels, as users would find them: what `diptych fit-worth` learns from and evaluation judges.
+
+Knows trials; the curves themselves are in `diptych.retrieval.worth`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.retrieval_score import mean_dice, pack_labels
+from diptych.metrics.label_decoders import CLASSES
+from diptych.progress import Progress, silent
+from diptych.retrieval.worth import Pairs
+
+ASKED = 10
+"""Slices of each patient that ask: the one with the largest lesion, and others evenly spaced."""
+
+
+def asking_slices(trial: Trial) -> NDArray[np.int64]:
+    """Places of the slices that ask, patient by patient."""
+    chosen = set(trial.queries.tolist())
+    for volume in np.unique(trial.slices.volume[trial.queries]).tolist():
+        own = np.flatnonzero(trial.slices.volume == volume)
+        chosen |= set(own[np.linspace(0, len(own) - 1, ASKED + 1).round().astype(np.int64)[1:-1]].tolist())
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def known_matches(trial: Trial, metrics: Sequence[str], *, progress: Progress = silent) -> dict[tuple[str, str], Pairs]:
+    """Every match of every question by metric and panel, whatever was searched by."""
+    planes = {panel: pack_labels(labels, classes=CLASSES[panel]) for panel, labels in trial.slices.labels.items()}
+    asked = asking_slices(trial)
+    rows: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    for done, place in enumerate(asked.tolist(), start=1):
+        person = int(trial.person[trial.slices.volume[place]])
+        for metric in metrics:
+            for by in trial.bys:
+                found = trial.search_one(place, metric, by)
+                slices = np.array([match.slice for match in found], dtype=np.int64)
+                for panel, packed in planes.items():
+                    dice = mean_dice(packed.take(np.array([place])), packed.take(slices))[0]
+                    compared = [(getattr(match, panel), float(one)) for match, one in zip(found, dice, strict=True)]
+                    known = [(person, side.distance, one) for side, one in compared if side is not None]
+                    rows.setdefault((metric, panel), []).extend(known)
+        progress(done, len(asked), "")
+    return {key: _pairs(found) for key, found in rows.items() if found}
+
+
+def _pairs(found: list[tuple[int, float, float]]) -> Pairs:
+    patient, distance, dice = (np.array(column) for column in zip(*found, strict=True))
+    return Pairs(patient, distance, dice)
