@@ -28,6 +28,8 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
         "hashing",
         "timing",
         "twins",
+        "decomposition",
+        "worth",
         "robustness",
         "phantom_questions",
         "failures",
@@ -50,6 +52,8 @@ def test_the_unchanged_image_keeps_all_its_ids(context: Context) -> None:
     numbers = load_part("robustness").run(context, silent).numbers
     assert numbers["none"]["normal_ids"] == numbers["none"]["abnormal_ids"] == 1.0
     assert numbers["without t1"]["normal_ids"] < 1.0
+    assert numbers["none"]["lost_normal"] == 0
+    assert numbers["cropped, strong"]["normal_ids"] < numbers["cropped, mild"]["normal_ids"] < 1.0
 
 
 def test_a_survey_is_made_once(context: Context) -> None:

@@ -12,6 +12,7 @@ __all__ = ["NAMES", "find_parts", "load_part"]
 
 NAMES: tuple[str, ...] = (
     "summary",
+    "decomposition",
     "retrieval",
     "baselines",
     "cross_talk",
