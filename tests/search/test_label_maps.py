@@ -85,7 +85,8 @@ def test_distances_equal_the_plain_ones_and_bounds_stay_below(with_region: bool)
         if not with_region:
             bounds, lowest = np.zeros(60, np.float32), np.zeros(1, np.float32)
             table = query.area_table(LARGEST)
-            add_area_bounds(area_bytes(maps.areas, LARGEST), table, 1.0, np.array([0]), np.array([60]), bounds, lowest)
+            sizes, (first, last) = area_bytes(maps.areas, LARGEST), (np.array([0]), np.array([60]))
+            add_area_bounds(sizes, table, 1.0, first, last, first, bounds, lowest)
             assert (bounds <= found + 1e-6).all()
             assert lowest[0] == bounds.min()
             assert table.max() % SCALE == 0  # a map of equal area may be equal

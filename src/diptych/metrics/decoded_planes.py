@@ -8,6 +8,7 @@ be deleted at any time. Knows decoders and caches; nothing about queries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from diptych.metrics.label_decoders import LabelDecoders
 from diptych.metrics.label_planes import Planes
+from diptych.metrics.label_rows import LabelRows
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_networks import GRID
 from diptych.progress import Progress, silent
@@ -87,14 +89,25 @@ class ArchivePlanes:
         decoder: made of the archive's own model.
         cache: folder of the archive's cache; without one, planes are kept in memory only.
         version: names the archive's content and model.
+        stored: label maps that were made when volumes were indexed; with those of all panels nothing is decoded.
     """
 
-    def __init__(self, index: SearchIndex, decoder: Decoder, *, cache: Path | None, version: str) -> None:
+    def __init__(
+        self,
+        index: SearchIndex,
+        decoder: Decoder,
+        *,
+        cache: Path | None,
+        version: str,
+        stored: Mapping[str, LabelRows] | None = None,
+    ) -> None:
         self.index = index
         self.decoder = decoder
         self.cache = cache
         self.version = version
-        self._planes: dict[str, Planes] | None = None
+        self._planes: dict[str, Planes | LabelRows] | None = None
+        if stored is not None and set(decoder.panels) <= stored.keys():
+            self._planes = dict(stored)
         self._decoding = Lock()
 
     @property
@@ -107,7 +120,7 @@ class ArchivePlanes:
         """Whether `planes` answers at once."""
         return self._planes is not None
 
-    def planes(self, progress: Progress = silent) -> dict[str, Planes]:
+    def planes(self, progress: Progress = silent) -> dict[str, Planes | LabelRows]:
         """By panel; `progress` is told after each batch of different slices."""
         with self._decoding:
             if self._planes is None:

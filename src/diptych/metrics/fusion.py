@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes
+from diptych.metrics.label_rows import LabelRows
 from diptych.metrics.learned_tables import METRIC as LEARNED
-from diptych.metrics.overlap import Overlap
+from diptych.metrics.overlap import Overlap, Prepared
 from diptych.search import PanelMatch, Query
 from diptych.search.contributions import parts
 from diptych.search.scan import Selection
@@ -40,6 +41,17 @@ class Fusion:
     def asked(self, query: Query, panel: str) -> Planes:
         """The query's own planes within its region."""
         return self.overlap.asked(query, panel)
+
+    def stored(self, panel: str) -> LabelRows | None:
+        """The panel's label maps where they are stored."""
+        return self.overlap.stored(panel)
+
+    def prepared(self, query: Query, panel: str, one: Planes) -> Prepared:
+        """What a search by stored maps needs."""
+        label_rate, table_rate = self._rates(query, panel)
+        term = self.engine.term(_learned(query), panel)
+        by_label = self.overlap.prepared(query, panel, one)
+        return replace(by_label, label_share=label_rate, extra=lambda rows: table_rate * term.row_distances(rows))
 
     def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
         """Distances of all slices of the volumes that take part, one volume after the other."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from diptych.metrics.fusion import Fusion
 from diptych.metrics.label_planes import Planes
+from diptych.metrics.label_pruning import LabelScan
 from diptych.metrics.overlap import Overlap
 from diptych.search import PANELS, Match, PanelMatch, Query
 from diptych.search.query import Filter, panel_weights
@@ -31,9 +32,13 @@ class LabelSearch:
     Args:
         comparison: what tells how far apart two slices are.
         heights: of the slices in millimetres, `[N]`; without them every slice stands for itself alone.
+        prunes: look at few slices where stored maps allow that; the answer is the same.
     """
 
-    def __init__(self, comparison: Overlap | Fusion, *, heights: NDArray[np.floating] | None = None) -> None:
+    def __init__(
+        self, comparison: Overlap | Fusion, *, heights: NDArray[np.floating] | None = None, prunes: bool = True
+    ) -> None:
+        self.prunes = prunes
         self.comparison = comparison
         self.engine = comparison.engine
         self.heights = heights
@@ -42,8 +47,11 @@ class LabelSearch:
         """The best slice of each of the best volumes (or patients), nearest first; the query's metric is not read."""
         weights, selection = self.weights(query), self.engine.select(query)
         asked = {panel: self.comparison.asked(query, panel) for panel in self._known(query, weights)}
-        distances = self._selected(query, weights, asked, selection)
-        slices, volumes = _nearest(distances, selection)
+        if self.prunes and all(self.comparison.stored(panel) is not None for panel in weights):
+            panels = [(weights[panel], self.comparison.prepared(query, panel, asked[panel])) for panel in weights]
+            slices, volumes = LabelScan(panels, selection, self.heights, bounded=query.region is None).nearest()
+        else:
+            slices, volumes = _nearest(self._selected(query, weights, asked, selection), selection)
         return [
             self._match(query, asked, weights, int(found), int(volume))
             for found, volume in zip(slices, volumes, strict=True)

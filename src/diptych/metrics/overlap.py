@@ -7,19 +7,40 @@ nothing about neighbours, ranking or how planes were decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes, count_bits, pack_bits, row_distances, unpack_bits
+from diptych.metrics.label_rows import LabelRows
 from diptych.search import PanelMatch, Query, SearchEngine
+from diptych.search.label_scan import LabelQuery
 from diptych.search.scan import Selection
+from diptych.search.score import expand
 
 METRIC = "overlap"
 SPREAD_PAIRS = 4096
 
 DecodePlanes = Callable[[str, NDArray[np.integer]], Planes]
 """A panel and ids `[n, h, w]` to their planes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One panel of a query against stored label maps."""
+
+    rows: LabelRows
+    asked: LabelQuery
+    label_share: float
+    """What the distance by label is multiplied by within the panel's distance; all else in it is never negative."""
+    extra: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None
+    """What else is added, slice by slice."""
+
+    def exact(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The panel's distance of some slices."""
+        distances = self.label_share * self.rows.exact(self.asked, rows)
+        return distances if self.extra is None else distances + self.extra(rows)
 
 
 class Overlap:
@@ -31,7 +52,7 @@ class Overlap:
         decode: makes the planes of a query.
     """
 
-    def __init__(self, engine: SearchEngine, planes: Mapping[str, Planes], decode: DecodePlanes) -> None:
+    def __init__(self, engine: SearchEngine, planes: Mapping[str, Planes | LabelRows], decode: DecodePlanes) -> None:
         self.engine = engine
         self.planes = planes
         self.decode = decode
@@ -48,10 +69,25 @@ class Overlap:
         ids = self.engine.ids(query, panel).reshape(1, *self.engine.index.grid)
         return self.decode(panel, ids).within(self._pixels(query, panel))
 
+    def stored(self, panel: str) -> LabelRows | None:
+        """The panel's label maps where they are stored, and searches need not look at all of them."""
+        planes = self.planes[panel]
+        return planes if isinstance(planes, LabelRows) else None
+
+    def prepared(self, query: Query, panel: str, one: Planes) -> Prepared:
+        """What a search by stored maps needs."""
+        rows = self.stored(panel)
+        assert rows is not None, "only stored maps have bounds"
+        asked = rows.asked(one, None if query.region is None else self._pixels(query, panel))
+        return Prepared(rows, asked, 1.0)
+
     def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
         """Distances of all slices of the volumes that take part, one volume after the other."""
-        planes, areas = self.planes[panel], self._areas_within(query, panel)
         starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
+        if self.stored(panel) is not None:
+            return self.prepared(query, panel, one).exact(expand(starts, stops))
+        planes, areas = self.planes[panel], self._areas_within(query, panel)
+        assert isinstance(planes, Planes)
         ends = np.cumsum(stops - starts)
         out = np.empty(int(ends[-1]) if len(ends) else 0)
 
@@ -78,17 +114,22 @@ class Overlap:
             planes, count = self.planes[panel], len(self.engine.index)
             one, other = np.random.default_rng(0).integers(count, size=(2, SPREAD_PAIRS))
             region = self._pixels(query, panel)
+            if isinstance(planes, LabelRows):
+                self._spreads[key] = float(np.std(planes.pairs(one, other, region))) or 1.0
+                return self._spreads[key]
             found = pair_distances(planes.take(one).within(region), planes.take(other).within(region))
             self._spreads[key] = float(np.std(found)) or 1.0
         return self._spreads[key]
 
     def _areas_within(self, query: Query, panel: str) -> NDArray[np.int32]:
+        planes = self.planes[panel]
+        assert isinstance(planes, Planes)
         if query.region is None:
-            return self.planes[panel].areas
+            return planes.areas
         key = self._region_key(query)
-        known, areas = self._areas.get(panel, (b"", self.planes[panel].areas))
+        known, areas = self._areas.get(panel, (b"", planes.areas))
         if known != key:
-            areas = count_bits(self.planes[panel].words, pack_bits(self._pixels(query, panel)))
+            areas = count_bits(planes.words, pack_bits(self._pixels(query, panel)))
             self._areas[panel] = key, areas  # one region at a time: as many numbers as the archive has slices
         return areas
 

@@ -27,6 +27,7 @@ from diptych.description import Description
 from diptych.errors import UsageError
 from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.label_rows import stored_rows
 from diptych.metrics.model_tables import tables_of_model
 from diptych.metrics.overlap import METRIC as OVERLAP
 from diptych.metrics.searcher import Searcher
@@ -112,7 +113,11 @@ class Archive:
         """Answers queries in every metric; for those that compare labels, the archive's are decoded on first use."""
         decoder = PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
         planes = ArchivePlanes(
-            self.catalogue.index, decoder, cache=self.store.cache_folder, version=self.catalogue.version
+            self.catalogue.index,
+            decoder,
+            cache=self.store.cache_folder,
+            version=self.catalogue.version,
+            stored=stored_rows(self.catalogue.labels, self.catalogue.places, self.engine.pool),
         )
         return Searcher(self.engine, planes, heights=self.catalogue.z_mm)
 

@@ -104,6 +104,20 @@ class LabelMaps:
         _unpack(self.run_state, self.run_length, self.firsts, np.asarray(rows, dtype=np.int64), pixels)
         return np.ascontiguousarray(self.states[pixels].transpose(0, 2, 1)).reshape(len(rows), -1, *self.grid)
 
+    def take(self, rows: NDArray[np.int64]) -> LabelMaps:
+        """Some of the maps, in any order."""
+        counts = self.firsts[rows + 1] - self.firsts[rows]
+        firsts = np.append(0, np.cumsum(counts))
+        runs = np.repeat(self.firsts[rows] - firsts[:-1], counts) + np.arange(firsts[-1])
+        return replace(
+            self,
+            run_state=self.run_state[runs],
+            run_length=self.run_length[runs],
+            firsts=firsts,
+            areas=self.areas[rows],
+            blocks=self.blocks[rows],
+        )
+
     def slice(self, start: int, stop: int) -> LabelMaps:
         """Neighbouring maps; nothing is copied but the list of first runs."""
         first, end = int(self.firsts[start]), int(self.firsts[stop])

@@ -210,10 +210,11 @@ def add_area_bounds(
     weight: float,
     starts: Ints,
     stops: Ints,
+    begins: Ints,
     bounds: NDArray[np.float32],
     lowest: NDArray[np.float32],
 ) -> None:
-    """Add weighted bounds by area to `bounds` `[N]` of the slices in the ranges; each range's lowest to `lowest`."""
+    """Add weighted bounds by area of the rows in the ranges to `bounds`, from `begins` on; each range's lowest."""
     share = np.zeros(table.shape[0] + 1, np.float32)
     for count in range(1, len(share)):
         share[count] = np.float32(weight / (SCALE * count))
@@ -227,10 +228,57 @@ def add_area_bounds(
             bound = np.float32(0.0)
             if present > 0:
                 bound = np.float32(weight) - np.float32(total & (PRESENT - 1)) * share[present]
-            bound += bounds[row]
-            bounds[row] = bound
+            at = begins[r] + row - starts[r]
+            bound += bounds[at]
+            bounds[at] = bound
             best = min(best, bound)
         lowest[r] = best
+
+
+def pair_distances(maps: LabelMaps, one: Ints, other: Ints, region: NDArray[np.bool_] | None) -> Floats:
+    """1 - mean Dice between maps of a list, pair by pair, within a region of pixels."""
+    inside = np.ones(int(maps.size.prod()), np.bool_) if region is None else np.ascontiguousarray(region).reshape(-1)
+    out = np.empty(len(one))
+    _pairs(maps.states, maps.run_state, maps.run_length, maps.firsts, one, other, inside, out)
+    return out
+
+
+@compiled
+def _pairs(
+    states: NDArray[np.uint8],
+    run_state: NDArray[np.uint8],
+    run_length: NDArray[np.uint8],
+    firsts: Ints,
+    one: Ints,
+    other: Ints,
+    inside: NDArray[np.bool_],
+    out: Floats,
+) -> None:
+    classes = states.shape[1]
+    pixels = np.zeros((2, len(inside)), np.int64)
+    sums = np.zeros((2, classes), np.int64)
+    for pair in range(len(one)):
+        for side in range(2):
+            row = one[pair] if side == 0 else other[pair]
+            at = 0
+            for run in range(firsts[row], firsts[row + 1]):
+                for _ in range(np.int64(run_length[run]) + 1):
+                    pixels[side, at] = run_state[run]
+                    at += 1
+        sums[:] = 0
+        for at in range(len(inside)):
+            if inside[at] and pixels[0, at] + pixels[1, at] > 0:
+                for c in range(classes):
+                    a, b = states[pixels[0, at], c], states[pixels[1, at], c]
+                    sums[0, c] += min(a, b)
+                    sums[1, c] += a + b
+        present = 0
+        total = 0.0
+        for c in range(classes):
+            if sums[1, c] > 0:
+                present += 1
+                total += 2.0 * sums[0, c] / sums[1, c]
+        out[pair] = 1.0 - total / present if present > 0 else 0.0
 
 
 @compiled

@@ -79,6 +79,15 @@ class Term:
             return self.table.distance(self.look_up.sums(starts, stops, pool))
         return np.asarray(np.arccos(self.cosines(starts, stops, pool)))
 
+    def row_distances(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same of single slices, in any order."""
+        sums = self.look_up.row_sums(rows)
+        if self.norms is None:
+            return self.table.distance(sums)
+        everywhere = self.norms.everywhere
+        norms = self.norms.look_up.row_sums(rows) if everywhere is None else everywhere.values[rows]
+        return np.asarray(np.arccos(cosine(-sums, self.norms.query, norms)))
+
     def cosines(self, starts: Ints, stops: Ints, pool: Pool) -> NDArray[np.float64]:
         """Cosines of the angles to the slices in the ranges."""
         assert self.norms is not None
