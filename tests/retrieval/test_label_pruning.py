@@ -39,14 +39,12 @@ def make_search(archive: Archive, *, segments: int, fused: bool, prunes: bool) -
     index = engine.index
     starts, part = index.volume_starts, np.arange(index.volumes) % segments
     places = Places(part, np.zeros(index.volumes, dtype=np.int64), starts)
-    rows: dict[str, list[NDArray[np.int64]]] = {}
     local = np.zeros(segments, dtype=np.int64)
     chosen: list[list[NDArray[np.int64]]] = [[] for _ in range(segments)]
     for volume in range(index.volumes):
         places.start[volume] = local[part[volume]]
         chosen[part[volume]].append(np.arange(starts[volume], starts[volume + 1]))
         local[part[volume]] += starts[volume + 1] - starts[volume]
-    assert rows == {}
     stored = {}
     for panel in PANELS:
         grids = archive.ids[panel].reshape(-1, *archive.grid)
