@@ -11,7 +11,9 @@ import typer
 from diptych.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
+    from diptych.archive import ModelIdentity
     from diptych.archive.encoding import NetworkEncoder
+    from diptych.model import FeatureDecomposingNetwork
 
 
 app = typer.Typer(
@@ -149,6 +151,36 @@ def compact(archive: ArchivePath) -> None:
 
 
 @app.command()
+def decode(
+    archive: ArchivePath,
+    model: Annotated[
+        Path | None, typer.Option(help="The model that made the archive.", show_default="the shipped one")
+    ] = None,
+) -> None:
+    """Decode the label maps of volumes that have none, or none of the model's present label decoders.
+
+    Volumes that 'diptych index' stores have theirs already. Searches go on meanwhile, with the maps there are.
+    """
+    from diptych.archive import ArchiveStore, ArchiveWriter
+    from diptych.cli.console import progress_bar
+    from diptych.metrics.label_indexing import decode_archive, volume_decoder
+    from diptych.model import load_model
+    from diptych.model.shipped import named_model, shipped_model_of
+    from diptych.retrieval.catalogue import prepare_search
+
+    store = ArchiveStore.open(archive)
+    folder = shipped_model_of(store.model.fingerprint) if model is None else named_model(model)
+    if folder is None:
+        raise UsageError(f"{archive}: was made by model {store.model.describe()}; give it with --model")
+    network = load_model(folder)
+    store.model.require(_identity(network), store.path)
+    with ArchiveWriter.open(archive) as writer, progress_bar("Decoding") as progress:
+        decoded = decode_archive(writer, volume_decoder(network, folder), progress=progress)
+        prepare_search(writer, network, folder)
+    print(f"{archive}: {decoded} volumes decoded")
+
+
+@app.command()
 def repair(archive: ArchivePath) -> None:
     """Drop damaged volumes, and accept what is left as the whole archive."""
     from diptych.archive import ArchiveWriter
@@ -228,6 +260,12 @@ def restore(
     note(archive, "change", [])
     size = f"{report.files} files, {report.bytes / 1e6:.1f} MB"
     print(f"{archive}: {report.volumes} volumes, {size}, version {report.version}")
+
+
+def _identity(network: FeatureDecomposingNetwork) -> ModelIdentity:
+    from diptych.archive.encoding import NetworkEncoder
+
+    return NetworkEncoder(network).identity
 
 
 def _load_encoder(model: Path) -> NetworkEncoder:

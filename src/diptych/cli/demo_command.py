@@ -90,12 +90,15 @@ def _index_patients(patients: Path, archive: Path, model: Path) -> None:
     from diptych.archive.encoding import NetworkEncoder
     from diptych.archive.indexing import index_patients
     from diptych.cli.console import progress_bar
+    from diptych.metrics.label_indexing import volume_decoder
     from diptych.model import load_model
     from diptych.volumes.sources import find_sources
 
-    encoder = NetworkEncoder(load_model(model))
+    network = load_model(model)
+    encoder = NetworkEncoder(network)
     with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
-        index_patients(writer, encoder, find_sources([patients]), progress=progress)
+        decode = volume_decoder(network, model)
+        index_patients(writer, encoder, find_sources([patients]), decode=decode, progress=progress)
         slices = writer.stat().slices
     print(f"{archive}: {slices} slices, each stored as two grids of code ids")
 

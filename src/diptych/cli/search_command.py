@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diptych.cli.search_output import check_figure, finish, show_slices, show_volumes
+from diptych.cli.search_output import check_figure, finish, show_patients, show_slices, show_volumes
 from diptych.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Find(StrEnum):
     SLICES = "slices"
     COMPARATORS = "comparators"
     VOLUMES = "volumes"
+    PATIENTS = "patients"
 
 
 class Panel(StrEnum):
@@ -68,7 +69,8 @@ def search(
     find: Annotated[
         Find,
         typer.Option(
-            help="Slices; comparators: lesion-free slices of others, nearest by normal code; or whole volumes."
+            help="Slices; comparators: lesion-free slices of others, nearest by normal code; whole volumes, by tables; "
+            "or whole patients, by overlap of their labels in three dimensions."
         ),
     ] = Find.SLICES,
     by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
@@ -149,10 +151,13 @@ def search(
     The query's own patient is left out. Warnings say when a query does not look like what the model knows. Research
     use only, not a medical device.
     """
+    from dataclasses import replace
+
     from diptych.retrieval import Archive, Question
+    from diptych.search import Query
 
     query = query if query is None else _taken_in(query, archive)
-    check_figure(figure, of_volumes=find is Find.VOLUMES)
+    check_figure(figure, of_volumes=find in (Find.VOLUMES, Find.PATIENTS))
     opened = Archive.open(archive, model=model)
     question = Question(
         by=by.value,
@@ -179,9 +184,15 @@ def search(
             raise UsageError(
                 f"--slice {slice_number}: whole volumes are compared with --find volumes; leave one of them out"
             )
-        question = opened.settled(question)
+        settled = opened.searcher.settle_codes(Query(by=by.value, metric=metric), "for whole volumes")
+        question = replace(question, metric=settled.metric if preset is Preset.DEFAULT else "euclidean")
         record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
         show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)
+    elif find is Find.PATIENTS:
+        if slice_number is not None or lesion_of is not None:
+            raise UsageError("--find patients: compares whole patients; leave --slice and --lesion-of out")
+        record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
+        show_patients(opened, record, question, opened.similar_patients(record, question), json_output)
     else:
         subject = _subject(opened, query, slice_number)
         if lesion_of is not None:

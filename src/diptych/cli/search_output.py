@@ -11,6 +11,7 @@ from diptych.errors import ArchiveError, InputError, UsageError
 if TYPE_CHECKING:
     from diptych.archive import VolumeRecord
     from diptych.retrieval import Answer, Archive, Question
+    from diptych.retrieval.patient_search import PatientMatch
     from diptych.retrieval.trust import Trust
     from diptych.retrieval.volume_search import VolumeMatch
 
@@ -108,6 +109,33 @@ def show_volumes(
         )
     else:
         _print_volumes(record.info.volume_key, question, matches)
+
+
+def show_patients(
+    archive: Archive, record: VolumeRecord, question: Question, matches: tuple[PatientMatch, ...], json_output: bool
+) -> None:
+    """Print the patients most like a whole one."""
+    from diptych.cli.console import print_json
+
+    if json_output:
+        print_json(
+            {
+                "notice": NOTICE,
+                "archive": str(archive.store.path),
+                "version": archive.catalogue.version,
+                "query": {"name": record.info.volume_key, "slices": record.slice_count},
+                "matches": [match.to_json() for match in matches],
+                "problems": list(archive.problems),
+            }
+        )
+        return
+    print(f"{record.info.volume_key}, the whole patient, by {question.by} (overlap in three dimensions)")
+    for place, match in enumerate(matches, start=1):
+        panels = ", ".join(f"{panel} {1 - distance:.0%}" for panel, distance in match.panels.items())
+        print(
+            f"{place:3}  {match.volume.volume_key}  agreement {panels}  "
+            f"best slice {match.z_index} (query's {match.query_z_index}){', mirrored' if match.mirrored else ''}"
+        )
 
 
 def _print_volumes(name: str, question: Question, matches: tuple[VolumeMatch, ...]) -> None:

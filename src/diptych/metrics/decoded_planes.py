@@ -105,9 +105,10 @@ class ArchivePlanes:
         self.decoder = decoder
         self.cache = cache
         self.version = version
-        self._planes: dict[str, Planes | LabelRows] | None = None
-        if stored is not None and set(decoder.panels) <= stored.keys():
-            self._planes = dict(stored)
+        self._planes: dict[str, Planes] | None = None
+        self.stored = stored if stored is not None and set(decoder.panels) <= stored.keys() else None
+        self.fitted = self.stored is not None and getattr(decoder, "labels", None) is not None
+        """Whether the maps are there, and made by label decoders that were fitted to the model."""
         self._decoding = Lock()
 
     @property
@@ -118,9 +119,13 @@ class ArchivePlanes:
     @property
     def ready(self) -> bool:
         """Whether `planes` answers at once."""
-        return self._planes is not None
+        return self.stored is not None or self._planes is not None
 
-    def planes(self, progress: Progress = silent) -> dict[str, Planes | LabelRows]:
+    def maps(self, progress: Progress = silent) -> Mapping[str, Planes | LabelRows]:
+        """What there is to compare by panel: stored maps, or else planes that are decoded now."""
+        return self.planes(progress) if self.stored is None else self.stored
+
+    def planes(self, progress: Progress = silent) -> dict[str, Planes]:
         """By panel; `progress` is told after each batch of different slices."""
         with self._decoding:
             if self._planes is None:

@@ -40,7 +40,7 @@ METRICS = {
 """Every metric there is, with what it compares."""
 
 DEFAULT = "default"
-"""Stands for the best metric that needs no decoding; see `Searcher.default`."""
+"""Stands for the best metric that begins at once; see `Searcher.default_for`."""
 
 
 class Searcher:
@@ -71,19 +71,38 @@ class Searcher:
 
     @property
     def default(self) -> str:
-        """What finds best without decoding anything: the model's learned tables where it has them."""
+        """What finds best in a search by both panels; see `default_for`."""
+        return self.default_for("both")
+
+    def default_for(self, by: str) -> str:
+        """What finds best and begins at once.
+
+        With stored maps of fitted label decoders: overlap by abnormal, fusion by normal and by both, as validation
+        patients say (LOG.md). Otherwise the model's learned tables where it has them.
+        """
+        if self.planes is not None and self.planes.fitted:
+            for metric in (OVERLAP,) if by == "abnormal" else (FUSION, OVERLAP):
+                if metric in self.offered(by):
+                    return metric
+        return self.default_table
+
+    @property
+    def default_table(self) -> str:
+        """What finds best among tables of codes."""
         return LEARNED if LEARNED in self.offered("both") else "euclidean"
 
     def settle(self, query: Query) -> Query:
         """The query with its metric, where it leaves that open; one that cannot be had is refused."""
         if query.metric == DEFAULT:  # raw sums are the paper's way, so the paper's metric goes with them
-            return replace(query, metric="euclidean" if query.combine == "paper" else self.default)
+            return replace(query, metric="euclidean" if query.combine == "paper" else self.default_for(query.by))
         if query.metric not in self.offered(query.by):
             raise UsageError(f"metric {query.metric}: {self._why_not(query)}")
         return query
 
     def settle_codes(self, query: Query, purpose: str) -> Query:
         """The same for a search that only tables of codes can answer."""
+        if query.metric == DEFAULT and query.combine != "paper":
+            return replace(query, metric=self.default_table)
         query = self.settle(query)
         if self.decodes(query.metric):
             tables = ", ".join(metric for metric in self.offered(query.by) if not self.decodes(metric))
@@ -104,7 +123,7 @@ class Searcher:
     def prepare(self, progress: Progress = silent) -> None:
         """Decode the archive's labels, or take them from its cache."""
         if self.planes is not None:
-            self.planes.planes(progress)
+            self.planes.maps(progress)
 
     def search(self, query: Query, *, rerank: int | None = None) -> list[Match]:
         """The best slice of each of the best volumes (or patients), nearest first.
@@ -143,7 +162,7 @@ class Searcher:
     @cached_property
     def _by_labels(self) -> dict[str, LabelSearch]:
         assert self.planes is not None, "no metric that decodes is offered without planes"
-        overlap = Overlap(self.engine, self.planes.planes(), self.planes.decoder)
+        overlap = Overlap(self.engine, self.planes.maps(), self.planes.decoder)
         ways: dict[str, Overlap | Fusion] = {OVERLAP: overlap, FUSION: Fusion(overlap)}
         return {metric: LabelSearch(way, heights=self.heights) for metric, way in ways.items()}
 

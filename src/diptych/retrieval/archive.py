@@ -27,10 +27,11 @@ from diptych.description import Description
 from diptych.errors import UsageError
 from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.label_indexing import VolumeDecoder
 from diptych.metrics.label_rows import stored_rows
 from diptych.metrics.model_tables import tables_of_model
 from diptych.metrics.overlap import METRIC as OVERLAP
-from diptych.metrics.searcher import Searcher
+from diptych.metrics.searcher import DEFAULT, Searcher
 from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import named_model, shipped_model_of
 from diptych.progress import Progress, silent
@@ -48,11 +49,13 @@ from diptych.retrieval.explanation import (
     stored_pixels,
     view_slices,
 )
+from diptych.retrieval.patient_search import PatientMatch, PatientSearch, Stack
 from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
 from diptych.retrieval.worth import WorthTables
 from diptych.search import Query, SearchEngine
+from diptych.search.query import panels_of
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
 from diptych.volumes.channel_check import contrast_warnings
@@ -111,10 +114,9 @@ class Archive:
     @cached_property
     def searcher(self) -> Searcher:
         """Answers queries in every metric; for those that compare labels, the archive's are decoded on first use."""
-        decoder = PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
         planes = ArchivePlanes(
             self.catalogue.index,
-            decoder,
+            self.plane_decoder,
             cache=self.store.cache_folder,
             version=self.catalogue.version,
             stored=stored_rows(self.catalogue.labels, self.catalogue.places, self.engine.pool),
@@ -184,6 +186,8 @@ class Archive:
     def settled(self, question: Question) -> Question:
         """The question with its metric, where it leaves that open; one that this model cannot answer is refused."""
         query = Query(by=question.by, metric=question.metric, combine=question.combine)
+        if question.metric == DEFAULT and (question.anywhere is not None or question.rerank is not None):
+            return replace(question, metric=self.searcher.settle_codes(query, "to search anywhere").metric)
         return replace(question, metric=self.searcher.settle(query).metric)
 
     def ready(self, question: Question) -> bool:
@@ -218,9 +222,31 @@ class Archive:
         """The volumes most like a whole volume, over all aligned slices; see `whole` and `store.record`."""
         if question.anywhere is not None or question.inside_lesion:
             raise UsageError("whole volumes are compared in place: leave anywhere and inside_lesion out")
-        query = volume_query(self.settled(question), names_of(record.info.patient_key), self.catalogue)
+        query = volume_query(question, names_of(record.info.patient_key), self.catalogue)
         query = self.searcher.settle_codes(query, "for whole volumes")
         return tuple(self.volume_search.search(record.normal_ids, record.abnormal_ids, query))
+
+    def similar_patients(self, record: VolumeRecord, question: Question = Question()) -> tuple[PatientMatch, ...]:
+        """The patients most like a whole one, by overlap of their labels in three dimensions; see `whole`."""
+        if question.inside_lesion or question.rerank is not None or question.lesion_free:
+            raise UsageError("whole patients are compared: leave inside_lesion, rerank and lesion_free out")
+        query = volume_query(question, names_of(record.info.patient_key), self.catalogue)
+        decoder = VolumeDecoder(self.plane_decoder)
+        grids = {"normal": record.normal_ids, "abnormal": record.abnormal_ids}
+        levels = {panel: decoder.levels(panel, grids[panel]) for panel in panels_of(question.by)}
+        stack = Stack(levels, record.z_mm, record.z_index)
+        return tuple(self.patient_search.search(stack, query, anywhere=question.anywhere))
+
+    @cached_property
+    def patient_search(self) -> PatientSearch:
+        catalogue = self.catalogue
+        labels = stored_rows(catalogue.labels, catalogue.places, self.engine.pool)
+        return PatientSearch(self.engine, labels, catalogue.volumes, catalogue.z_mm, catalogue.z_index)
+
+    @cached_property
+    def plane_decoder(self) -> PlaneDecoder:
+        """Decodes ids to labels, with the model's own label decoders where it has some."""
+        return PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
 
     def whole(self, patient: Path | str | Volume) -> VolumeRecord:
         """Encode all slices of a patient that need not be in the archive."""

@@ -34,8 +34,9 @@ class Question:
     combine: Literal["normalised", "paper"] = "normalised"
     """In a search by both: distances divided by their spread in the archive, or added raw as in the paper."""
     metric: str = DEFAULT
-    """One of `diptych.metrics.searcher.METRICS`; default is learned where the model has it, else (and with the paper's
-    way to combine) euclidean."""
+    """One of `diptych.metrics.searcher.METRICS`; default is what finds best: fusion by anatomy and by both, overlap by
+    lesion, where label maps are stored; else learned where the model has it; else (and with the paper's way to combine)
+    euclidean."""
     rerank: int | None = None
     """Let the metric choose this many volumes, and order those by overlap."""
     region: NDArray[np.bool_] | None = None

@@ -120,6 +120,15 @@ def exact_distances(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
     return out
 
 
+def shared_levels(maps: LabelMaps, query: LabelQuery, rows: Ints) -> tuple[Ints, Ints]:
+    """Levels that some maps share with the query, and their own within its region, class by class, `[n, C]`."""
+    shared = np.zeros((len(rows), maps.classes), dtype=np.int64)
+    areas = np.zeros_like(shared)
+    arrays = maps.states, maps.run_state, maps.run_length, maps.firsts, maps.areas
+    _share(*arrays, query.shared, query.inside, rows, shared, areas)
+    return shared, areas
+
+
 def block_bounds(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
     """For some maps, a distance that each of them has at least, from sums over blocks."""
     out = np.empty(len(rows))
@@ -174,6 +183,35 @@ def _exact(
             if common[c] > 0:
                 total += 2.0 * common[c] / both
         out[place] = 1.0 - total / present if present > 0 else 0.0
+
+
+@compiled
+def _share(
+    states: NDArray[np.uint8],
+    run_state: NDArray[np.uint8],
+    run_length: NDArray[np.uint8],
+    firsts: Ints,
+    areas: NDArray[np.uint16],
+    shared: NDArray[np.uint16],
+    inside: NDArray[np.uint16],
+    rows: Ints,
+    common: Ints,
+    own: Ints,
+) -> None:
+    for place in range(len(rows)):
+        row, at = rows[place], np.int64(0)
+        for run in range(firsts[row], firsts[row + 1]):
+            end = at + np.int64(run_length[run]) + 1
+            for c in range(states.shape[1]):
+                level = states[run_state[run], c]
+                if level > 0:
+                    common[place, c] += np.int64(shared[c, level, end]) - np.int64(shared[c, level, at])
+                    if len(inside) > 0:
+                        own[place, c] += level * (np.int64(inside[end]) - np.int64(inside[at]))
+            at = end
+        if len(inside) == 0:
+            for c in range(states.shape[1]):
+                own[place, c] = areas[row, c]
 
 
 @compiled

@@ -1,0 +1,330 @@
+"""Whole patients compared in three dimensions: how well the label maps of all their slices overlap.
+
+Errors of single slices average out over a patient. Slices are stacked by height, one every four millimetres, and two
+stacks are compared height by height: what they share in a class, over both amounts, is a Dice coefficient in three
+dimensions, and the distance is 1 - its mean over the classes that either has. Exact; a patient whose amounts alone
+exclude it is never unpacked. Knows stored label maps and catalogues; nothing about pixels or commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diptych.archive import VolumeInfo
+from diptych.errors import UsageError
+from diptych.metrics.label_rows import LabelRows
+from diptych.search import Query, SearchEngine
+from diptych.search.label_maps import Levels
+from diptych.search.label_scan import LabelQuery, shared_levels
+from diptych.search.query import panels_of
+from diptych.search.scan import rank
+
+STEP_MM = 4.0
+"""Distance of the heights at which patients are compared."""
+SHIFTS = (-6, -3, 0, 3, 6)
+"""Pixels of the 32 × 32 maps by which a lesion is moved along rows and columns."""
+LIFTS = (-3, 0, 3)
+"""Heights by which it is moved up or down."""
+FIRST_BATCH = 32
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PatientMatch:
+    """A patient's volume that was found."""
+
+    volume: VolumeInfo
+    distance: float
+    """1 - Dice in three dimensions, weighted over the panels; smaller is nearer."""
+    panels: Mapping[str, float]
+    """The same of each panel that was compared."""
+    z_index: int
+    """The slice that shares most with the query's at the same height."""
+    query_z_index: int
+    """The query's slice at that height."""
+    heights: NDArray[np.float64]
+    """Millimetres, bottom to top, at which both have slices."""
+    profile: NDArray[np.float64]
+    """Distance of the two slices at each of these heights."""
+    shift: tuple[int, int, int] = (0, 0, 0)
+    """Where the query's lesion was put: heights up, pixels down and to the right."""
+    mirrored: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "volume_key": self.volume.volume_key,
+            "patient_key": self.volume.patient_key,
+            "distance": self.distance,
+            "panels": dict(self.panels),
+            "z_index": self.z_index,
+            "query_z_index": self.query_z_index,
+            "heights_mm": self.heights.tolist(),
+            "profile": self.profile.tolist(),
+            "shift": list(self.shift),
+            "mirrored": self.mirrored,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """A patient to ask about: label maps of its slices from bottom to top."""
+
+    levels: Mapping[str, Levels]
+    """By panel, `[S, C, H, W]`."""
+    z_mm: NDArray[np.floating]
+    z_index: NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """One way to put the query into the archive's space."""
+
+    queries: Mapping[str, Mapping[int, LabelQuery]]
+    """By panel and height."""
+    shift: tuple[int, int, int]
+    mirrored: bool
+
+
+class PatientSearch:
+    """Ranks the volumes of an archive by overlap in three dimensions with a whole patient."""
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        labels: Mapping[str, LabelRows],
+        volumes: Sequence[VolumeInfo],
+        z_mm: NDArray[np.floating],
+        z_index: NDArray[np.integer],
+    ) -> None:
+        self.engine = engine
+        self.labels = labels
+        self.volumes = volumes
+        self.z_mm = z_mm
+        self.z_index = z_index
+
+    def search(self, stack: Stack, query: Query, *, anywhere: str | None = None) -> list[PatientMatch]:
+        """The volumes nearest to a patient; filters, region, weight and top are the query's."""
+        panels = panels_of(query.by)
+        missing = [panel for panel in panels if panel not in self.labels or panel not in stack.levels]
+        if missing:
+            raise UsageError(
+                f"patients by {missing[0]}: this archive has no {missing[0]} label maps of all its volumes; "
+                "run 'diptych archive decode' on it"
+            )
+        shares = {"normal": query.weight, "abnormal": 1 - query.weight} if len(panels) > 1 else {panels[0]: 1.0}
+        selection = self.engine.select(query)
+        keys = np.full(len(self.volumes), np.inf)
+        best: dict[int, Placement] = {}
+        for placement in placements(self._region(stack, query), panels, anywhere):
+            bounds = self._bounds(placement, shares, selection.volumes, query)
+            order = selection.volumes[np.argsort(bounds, kind="stable")]
+            bounds, size = np.sort(bounds, kind="stable"), FIRST_BATCH
+            while len(order):
+                found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
+                limit = keys[found[-1]] if len(found) == selection.top else np.inf
+                if bounds[0] > limit + 1e-9:
+                    break
+                batch, order, bounds, size = order[:size], order[size:], bounds[size:], 2 * size
+                distances = self._distances(placement, shares, batch)
+                for volume, distance in zip(batch.tolist(), distances.tolist(), strict=True):
+                    if distance < keys[volume]:
+                        keys[volume], best[volume] = distance, placement
+        order_found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
+        return [self._match(stack, best[volume], shares, volume, float(keys[volume])) for volume in order_found]
+
+    def _region(self, stack: Stack, query: Query) -> dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]]:
+        """The query's maps by panel and height, within its region."""
+        slices = nearest_slices(stack.z_mm)
+        found: dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]] = {}
+        for panel in panels_of(query.by):
+            levels, region = stack.levels[panel], None
+            if query.region is not None:
+                cells = self.engine.region(query).reshape(self.engine.index.grid)
+                region = self.labels[panel].scatter(cells)[: levels.shape[2]]
+                levels = levels * region
+            found[panel] = {height: (place, levels[place], region) for height, place in slices.items()}
+        return found
+
+    def _bounds(
+        self, placement: Placement, shares: Mapping[str, float], volumes: Ints, query: Query
+    ) -> NDArray[np.float64]:
+        """What the distance of each volume is at least, by amounts alone; nothing is known with a region."""
+        total = np.zeros(len(volumes))
+        for panel, share in shares.items() if query.region is None else ():
+            own = np.sum([one.areas for one in placement.queries[panel].values()], axis=0)
+            others = self._amounts[panel][volumes]
+            both = own + others
+            present = np.maximum(np.count_nonzero(both, axis=1), 1)
+            total += share * (1 - (2 * np.minimum(own, others) / np.maximum(both, 1)).sum(axis=1) / present)
+            total[~both.any(axis=1)] -= share
+        return total
+
+    def _distances(self, placement: Placement, shares: Mapping[str, float], volumes: Ints) -> NDArray[np.float64]:
+        parts = [share * self._panel(placement.queries[panel], panel, volumes) for panel, share in shares.items()]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def _panel(self, queries: Mapping[int, LabelQuery], panel: str, volumes: Ints) -> NDArray[np.float64]:
+        """1 - mean Dice in three dimensions of some volumes."""
+        own = np.sum([one.areas for one in queries.values()], axis=0)
+        chosen = np.concatenate([np.arange(*self._begins[volume : volume + 2]) for volume in volumes.tolist()])
+        owner = np.repeat(np.arange(len(volumes)), np.diff(self._begins)[volumes])
+        shared = np.zeros((len(chosen), self.labels[panel].classes), dtype=np.int64)
+        areas = np.zeros_like(shared)
+        heights, rows = self._heights[chosen], self._rows[chosen]
+        region = next((one.region for one in queries.values() if one.region is not None), None)
+        for height in np.unique(heights).tolist():
+            mine = np.flatnonzero(heights == height)
+            if height in queries or region is not None:
+                empty = LabelQuery(np.zeros_like(next(iter(queries.values())).levels), region)
+                shared[mine], areas[mine] = self._shared(panel, queries.get(height, empty), rows[mine])
+            else:
+                areas[mine] = self._areas(panel, rows[mine])
+        common, amounts = np.zeros((len(volumes), shared.shape[1])), np.zeros((len(volumes), shared.shape[1]))
+        np.add.at(common, owner, shared)
+        np.add.at(amounts, owner, areas)
+        return mean_distance(common, own + amounts)
+
+    def _match(
+        self, stack: Stack, placement: Placement, shares: Mapping[str, float], volume: int, distance: float
+    ) -> PatientMatch:
+        """The distances of one volume, height by height."""
+        chosen = np.arange(*self._begins[volume : volume + 2])
+        some = placement.queries[next(iter(shares))]
+        chosen = chosen[np.isin(self._heights[chosen], list(some))]
+        profile, common = np.zeros(len(chosen)), np.zeros(len(chosen))
+        for panel, share in shares.items():
+            for place, at in enumerate(chosen.tolist()):
+                asked = placement.queries[panel][int(self._heights[at])]
+                shared, areas = self._shared(panel, asked, self._rows[at : at + 1])
+                profile[place] += share * mean_distance(shared, asked.areas + areas)[0]
+                common[place] += shared.sum()
+        at = int(chosen[np.argmax(common)]) if len(chosen) else int(self._begins[volume])
+        height = int(self._heights[at]) - placement.shift[0]
+        slices = nearest_slices(stack.z_mm)
+        one = np.array([volume])
+        return PatientMatch(
+            volume=self.volumes[volume],
+            distance=distance,
+            panels={panel: float(self._panel(placement.queries[panel], panel, one)[0]) for panel in shares},
+            z_index=int(self.z_index[self._rows[at]]),
+            query_z_index=int(stack.z_index[slices.get(height, 0)]),
+            heights=np.asarray(self._heights[chosen] * STEP_MM, dtype=np.float64),
+            profile=profile,
+            shift=placement.shift,
+            mirrored=placement.mirrored,
+        )
+
+    def _shared(self, panel: str, asked: LabelQuery, rows: Ints) -> tuple[Ints, Ints]:
+        """Levels that some slices share with a map, and their own within its region, `[n, C]`."""
+        labels = self.labels[panel]
+        part, local = labels.places.rows(rows)
+        shared = np.zeros((len(rows), labels.classes), dtype=np.int64)
+        areas = np.zeros_like(shared)
+        for number in np.unique(part).tolist():
+            mine = part == number
+            shared[mine], areas[mine] = shared_levels(labels.parts[number], asked, local[mine])
+        return shared, areas
+
+    def _areas(self, panel: str, rows: Ints) -> Ints:
+        labels = self.labels[panel]
+        part, local = labels.places.rows(rows)
+        areas = np.zeros((len(rows), labels.classes), dtype=np.int64)
+        for number in np.unique(part).tolist():
+            areas[part == number] = labels.parts[number].areas[local[part == number]]
+        return areas
+
+    @cached_property
+    def _stacked(self) -> tuple[Ints, Ints, Ints]:
+        """Height and slice of everything that is compared, volume by volume, and where each volume begins."""
+        starts, heights, rows, begins = self.engine.index.volume_starts.tolist(), [], [], [0]
+        for first, last in pairwise(starts):
+            slices = nearest_slices(self.z_mm[first:last])
+            heights += list(slices)
+            rows += [first + place for place in slices.values()]
+            begins.append(len(rows))
+        return np.array(heights, dtype=np.int64), np.array(rows, dtype=np.int64), np.array(begins, dtype=np.int64)
+
+    @property
+    def _heights(self) -> Ints:
+        return self._stacked[0]
+
+    @property
+    def _rows(self) -> Ints:
+        return self._stacked[1]
+
+    @property
+    def _begins(self) -> Ints:
+        return self._stacked[2]
+
+    @cached_property
+    def _amounts(self) -> dict[str, Ints]:
+        """Sums of levels of every volume, `[V, C]`, by panel."""
+        owner = np.repeat(np.arange(len(self.volumes)), np.diff(self._begins))
+        found = {}
+        for panel, labels in self.labels.items():
+            found[panel] = np.zeros((len(self.volumes), labels.classes), dtype=np.int64)
+            np.add.at(found[panel], owner, self._areas(panel, self._rows))
+        return found
+
+
+def nearest_slices(z_mm: NDArray[np.floating]) -> dict[int, int]:
+    """By height in steps of `STEP_MM`, the slice nearest to it; heights that no slice comes near have none.
+
+    >>> nearest_slices(np.array([-2.0, 0.0, 2.0, 4.0]))
+    {0: 1, 1: 3}
+    """
+    if not len(z_mm):
+        return {}
+    z = np.asarray(z_mm, dtype=np.float64)
+    reach = max(STEP_MM, float(np.median(np.diff(z))) if len(z) > 1 else 0.0) / 2
+    heights = np.arange(np.ceil((z[0] - reach) / STEP_MM), np.floor((z[-1] + reach) / STEP_MM) + 1).astype(np.int64)
+    places = np.abs(z[None] - heights[:, None] * STEP_MM).argmin(axis=1)
+    near = np.abs(z[places] - heights * STEP_MM) < reach
+    return dict(zip(heights[near].tolist(), places[near].tolist(), strict=True))
+
+
+def placements(
+    asked: Mapping[str, Mapping[int, tuple[int, Levels, NDArray[np.bool_] | None]]],
+    panels: Sequence[str],
+    anywhere: str | None,
+) -> Iterator[Placement]:
+    """The query in place, or also mirrored and moved, as `anywhere` says; only a lesion can be moved."""
+    if anywhere is not None and (tuple(panels) != ("abnormal",) or anywhere == "histogram"):
+        raise UsageError(f"anywhere {anywhere}: a patient's lesion can be mirrored or shifted; search by abnormal")
+    sides = {None: (False,), "shifted": (False,), "mirrored": (True,)}.get(anywhere, (False, True))
+    moves = list(product(LIFTS, SHIFTS, SHIFTS)) if anywhere in ("shifted", "both") else [(0, 0, 0)]
+    for mirrored, (up, down, right) in product(sides, moves):
+        queries = {
+            panel: {
+                height + up: LabelQuery(_moved(levels, down, right, mirrored=mirrored), region)
+                for height, (_, levels, region) in asked[panel].items()
+            }
+            for panel in panels
+        }
+        yield Placement(queries, (up, down, right), mirrored)
+
+
+def _moved(levels: Levels, down: int, right: int, *, mirrored: bool) -> Levels:
+    """A map moved by some pixels; what leaves it on one side does not come in on the other."""
+    side = levels[:, :, ::-1] if mirrored else levels
+    rows, columns = side.shape[1:]
+    out = np.zeros_like(side)
+    out[:, max(down, 0) : rows + min(down, 0), max(right, 0) : columns + min(right, 0)] = side[
+        :, max(-down, 0) : rows + min(-down, 0), max(-right, 0) : columns + min(-right, 0)
+    ]
+    return out
+
+
+def mean_distance(shared: NDArray[Any], both: NDArray[Any]) -> NDArray[np.float64]:
+    """1 - mean Dice over the classes `[n, C]` that either side has; 0 where neither has any."""
+    present = np.count_nonzero(both, axis=1)
+    dice = (2 * shared / np.maximum(both, 1)).sum(axis=1)
+    return np.where(present > 0, 1 - dice / np.maximum(present, 1), 0.0)
