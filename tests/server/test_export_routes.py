@@ -34,8 +34,26 @@ def export(client: httpx.Client, kind: str) -> httpx.Response:
 def test_json_holds_question_answer_and_notice(client: httpx.Client) -> None:
     kept: dict[str, Any] = json.loads(export(client, "json").content)
     assert kept["notice"].startswith("Research use only")
-    assert kept["search"]["by"] == "abnormal"
-    assert [match["rank"] for match in kept["matches"]] == [1, 2]
+    assert kept["patient_key"] == "Case-1"
+    assert kept["lanes"][0]["search"]["by"] == "abnormal"
+    assert [match["rank"] for match in kept["lanes"][0]["matches"]] == [1, 2]
+
+
+def test_an_export_holds_all_lists_and_what_was_measured_and_names_the_patient(client: httpx.Client) -> None:
+    lanes = [{"title": "By lesion", "search": SEARCH}, {"title": "By anatomy", "search": {**SEARCH, "by": "normal"}}]
+    measure = {"kind": "length", "z": 2, "points_mm": [[0, 0], [3, 4]], "length_mm": 5.0}
+    answer = client.post(f"{API}/export", json={"lanes": lanes, "measures": [measure], "format": "csv"})
+    assert 'filename="diptych-Case-1-matches.csv"' in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(StringIO(answer.content.decode("utf-8-sig"))))
+    assert [row["list"] for row in rows] == ["By lesion"] * 2 + ["By anatomy"] * 2 + ["Measured"]
+    assert {row["query_patient"] for row in rows} == {"Case-1"}
+    assert rows[-1]["measured"] == "length: length_mm 5"
+
+
+def test_an_export_of_nothing_is_refused(client: httpx.Client) -> None:
+    answer = client.post(f"{API}/export", json={"format": "json"})
+    assert answer.status_code == 422
+    assert "give either a search or lanes" in answer.text
 
 
 def test_a_table_has_one_row_per_match(client: httpx.Client) -> None:

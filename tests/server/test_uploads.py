@@ -20,7 +20,7 @@ from diptych.server.service import LOCK, sweep
 from diptych.server.uploads import shown_name
 from diptych.volumes import Limits
 from tests.archive.patients import write_patient
-from tests.server.conftest import API, finish, make_archive, serving, upload
+from tests.server.conftest import API, KEYS, finish, make_archive, serving, upload
 
 
 def ready(client: httpx.Client, answer: httpx.Response) -> dict[str, Any]:
@@ -240,3 +240,19 @@ def test_headers_of_originals_never_leave(tmp_path: Path, client: httpx.Client) 
     sent = gzip.decompress(client.get(found["volume"]["channel_urls"]["t1"]).content)
     assert b"JANE" not in sent
     assert np.frombuffer(sent[:4], "<i4")[0] == 348
+
+
+def test_a_missing_channel_can_be_given_later(client: httpx.Client, patients: Path) -> None:
+    files = sorted((patients / KEYS[0]).iterdir())
+    late = next(path for path in files if "t2f" in path.name)
+    early = [("files", (path.name, path.read_bytes())) for path in files if path != late]
+    begun = client.post(f"{API}/uploads", files=early).json()
+    assert begun["missing"] == ["flair"]
+    whole = client.post(
+        f"{API}/uploads/{begun['id']}/files", files=[("files", ("no-name.nii.gz", late.read_bytes()))]
+    ).json()
+    assert whole["missing"] == []
+    assert finish(client, whole["job"])["state"] == "done"
+    again = client.post(f"{API}/uploads/{begun['id']}/files", files=early[:1])
+    assert again.status_code == 422
+    assert "rename it" in again.text

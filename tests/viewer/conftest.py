@@ -43,6 +43,9 @@ FLAGS = (
 )
 PATIENTS, VOXEL_MM = 4, 6.0
 TOKEN = "a-token-for-the-reading-room"
+OPEN_LANES = """localStorage.setItem("diptych-preferences",
+    JSON.stringify({ lanes: ["patients", "both", "abnormal", "normal", "comparators"], list: true }))"""
+"""A reader who has opened every lane."""
 PATIENCE_MS = 60_000
 """How long to wait for anything that is seen: a busy machine draws volumes slowly without a graphics card."""
 
@@ -101,6 +104,7 @@ def context(browser: Browser, served: str) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
     assert context.request.post(f"{served}api/v1/session", data={"token": TOKEN}).ok
+    context.add_init_script(f"localStorage.getItem('diptych-preferences') ?? {OPEN_LANES}")
     yield context
     context.close()
 

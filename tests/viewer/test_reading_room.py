@@ -77,6 +77,7 @@ def test_window_and_zoom_change_and_a_double_click_resets_them(room: Room) -> No
     room.drag("Patient", (0.4, 0.4), (0.6, 0.5), button="right")
     reset = room.page.get_by_role("button", name="reset")
     expect(reset).to_be_enabled()
+    expect(room.page.get_by_label("Window")).to_have_value("")  # by hand
     room.page.keyboard.press("+")
     expect(reset).to_contain_text("1.3×")
     room.pane("Patient").locator(".pane-stage").dblclick()
@@ -132,10 +133,13 @@ def test_a_painted_lesion_is_searched_and_undone(room: Room) -> None:
     room.page.get_by_role("radio", name="Sketch").click()
     room.page.get_by_role("radio", name="ED", exact=True).click()
     room.drag("Sketch", (0.4, 0.4), (0.45, 0.55))
-    expect(room.page.get_by_role("img", name="Sketch of 1 strokes")).to_be_visible()
+    expect(room.pane("Sketch").get_by_role("img", name="Sketch of 1 strokes")).to_be_visible()
     assert len(room.found("By lesion")) > 0
     room.page.keyboard.press("Control+z")
-    expect(room.page.get_by_role("img", name="Empty sketch")).to_be_visible()
+    expect(room.pane("Sketch").get_by_role("img", name="Empty sketch")).to_be_visible()
+    room.drag("Healthy twin", (0.4, 0.4), (0.45, 0.55))
+    expect(room.pane("Sketch").get_by_role("img", name="Sketch of 1 strokes")).to_be_visible()
+    room.page.keyboard.press("Control+z")
     expect(room.lane("By lesion").get_by_text("Nothing is asked yet")).to_be_visible()
 
 
@@ -171,7 +175,7 @@ def test_compared_patients_scroll_by_the_same_millimetres(room: Room) -> None:
         ]
 
     before = heights()
-    room.wheel(key, -50)
+    room.wheel(key, -100)
     expect(panes.first.locator("figcaption")).not_to_contain_text(f"{before[0]:.0f} mm")
     assert heights()[1] - before[1] == pytest.approx(heights()[0] - before[0], abs=1)
 
@@ -205,7 +209,9 @@ def test_the_answer_is_exported_as_figure_and_table(room: Room, tmp_path: Path) 
     lines = [
         line for line in (tmp_path / "matches.csv").read_text(encoding="utf-8-sig").splitlines() if line[:1] != "#"
     ]
-    assert len(list(csv.DictReader(lines))) == PATIENTS - 1
+    rows = list(csv.DictReader(lines))
+    assert {row["list"] for row in rows} == set(LANES)
+    assert sum(row["list"] == "By both" for row in rows) == PATIENTS - 1
 
 
 def test_a_wrong_file_is_refused_in_plain_words(room: Room, tmp_path: Path) -> None:

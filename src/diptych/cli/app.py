@@ -18,6 +18,7 @@ from diptych.cli import (
     archive_command,
     audit_command,
     codes_command,
+    compare_command,
     demo_command,
     doctor_command,
     edit_command,
@@ -112,6 +113,7 @@ app.add_typer(audit_command.app, rich_help_panel="Archive")
 app.command(rich_help_panel="Search")(search_command.search)
 app.command(rich_help_panel="Search")(serve_command.serve)
 app.command(rich_help_panel="Search")(codes_command.codes)
+app.command(rich_help_panel="Search")(compare_command.compare)
 app.command(rich_help_panel="Search")(edit_command.edit)
 app.command("hash", rich_help_panel="Search")(hash_command.hash_codebooks)
 app.command(rich_help_panel="Help")(demo_command.demo)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -78,6 +81,16 @@ def serve(
     for problem in opened.problems:
         typer.echo(f"warning: {problem}", err=True)
     run(opened, settings, ready=lambda address: _announce(archive, address), link=_offer)
+    _leave()
+
+
+def _leave() -> None:
+    """End at once, now that all is closed: a thread that is still inside the network would make Python's own way out
+    end in "terminate called without an active exception"."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _announce(archive: Path, address: str) -> None:

@@ -111,6 +111,8 @@ class Scanner:
     disease: float
     """Small-vessel disease of the white matter, 0–1."""
     seed: int
+    rescan: int = 0
+    """Number of a later examination of the same head, which has noise of its own."""
 
 
 def draw_scanner(rng: np.random.Generator, config: PhantomConfig) -> Scanner:
@@ -159,6 +161,8 @@ def acquire(tissue: Tissue, lesion: Lesion | None, scanner: Scanner, config: Pha
     mask = tissue.brain > 0.15
     streams = np.random.SeedSequence(scanner.seed).spawn(len(CHANNELS) + 1)
     patches = _Patches.draw(np.random.default_rng(streams[-1]), tissue, scanner, config)
+    if scanner.rescan:
+        streams = np.random.SeedSequence((scanner.seed, scanner.rescan)).spawn(len(CHANNELS))
     images = np.zeros((len(CHANNELS), *config.shape), dtype=np.float32)
     for index, channel in enumerate(CHANNELS):
         reception = scanner.receptions[channel]

@@ -45,6 +45,8 @@ class Question:
     """Compare only the cells in which the query's lesion is predicted."""
     anywhere: Anywhere | None = None
     """Find the lesion elsewhere too: shifted, mirrored, both of these, or as a histogram without any place."""
+    level_mm: float | None = None
+    """Find only slices within so many millimetres of the query's level, as a share of the brain's height."""
     top: int = 10
     """How many matches to return at most."""
     group: Literal["patient", "volume"] = "patient"
@@ -62,7 +64,26 @@ class Question:
 def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
     """The question about a slice as a query."""
     query = volume_query(question, subject.patients | _other_names(question, subject, catalogue), catalogue)
-    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids)
+    where = query.where
+    if question.level_mm is not None:
+        where = replace(where, slices=near_level(subject, catalogue, question.level_mm))
+    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, where=where)
+
+
+BRAIN_MM = 140.0
+"""Height of an adult's brain: levels are compared as shares of it, so that heads of all sizes and scanners compare."""
+
+
+def near_level(subject: EncodedSlice, catalogue: Catalogue, level_mm: float) -> NDArray[np.bool_]:
+    """Slices of the archive about as far up the brain as the subject, `[N]`."""
+    if subject.position is None:
+        raise UsageError(f"{subject.name}: has no level; leave the level out")
+    if not level_mm > 0:
+        raise UsageError(f"level_mm is {level_mm}: give millimetres above zero")
+    near: NDArray[np.bool_] = np.abs(catalogue.position - subject.position) * BRAIN_MM <= level_mm
+    if not near.any():
+        raise UsageError(f"level: no slice lies within {level_mm:g} mm of {subject.name}; ask for more")
+    return near
 
 
 def _other_names(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> set[str]:

@@ -129,7 +129,8 @@ class Guards:
         return None
 
     def _limit(self, path: str) -> int:
-        return self.settings.max_upload if path == f"{API}/uploads" else self.settings.max_body
+        uploading = path == f"{API}/uploads" or (path.startswith(f"{API}/uploads/") and path.endswith("/files"))
+        return self.settings.max_upload if uploading else self.settings.max_body
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
         """Stop reading a body that is too large, or takes too long."""

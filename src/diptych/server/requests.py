@@ -177,6 +177,9 @@ class SearchRequest(AskedBy):
     anywhere: Literal["shifted", "mirrored", "both", "histogram"] | None = Field(
         default=None, description="Find the lesion elsewhere too; needs `by` abnormal."
     )
+    level_mm: float | None = Field(
+        default=None, ge=1, le=200, description="Find only slices within so many millimetres of the subject's level."
+    )
     rerank: int | None = Field(
         default=None, ge=1, le=10_000, description="Let the metric choose this many volumes and order them by overlap."
     )
@@ -203,11 +206,47 @@ class ExplainRequest(Asked):
     channel: Channel = "t1gd"
 
 
-class ExportRequest(Asked):
-    """An answer to keep."""
+class ExportedLane(Asked):
+    """One list of an export."""
 
+    title: str = Field(min_length=1, max_length=80, description="What the list is called in the export.")
     search: SearchRequest
+    comparators: bool = Field(default=False, description="Whether these are lesion-free comparators.")
+
+
+class Measurement(Asked):
+    """Something that was measured in a slice; points are millimetres from the centre of the field."""
+
+    kind: Literal["length", "bidirectional", "area"]
+    z: Z
+    points_mm: list[tuple[float, float]] = Field(min_length=2, max_length=5000)
+    length_mm: float | None = None
+    long_mm: float | None = None
+    short_mm: float | None = None
+    product_mm2: float | None = None
+    area_mm2: float | None = None
+
+
+class ExportRequest(Asked):
+    """Answers to keep: one search, or several lists in one file."""
+
+    search: SearchRequest | None = Field(default=None, description="One question; or give `lanes`.")
+    lanes: list[ExportedLane] = Field(default=[], max_length=6, description="Several lists, each with its question.")
+    measures: list[Measurement] = Field(default=[], max_length=100, description="What was measured, to go along.")
     format: Literal["json", "csv", "figure"] = Field(default="json", description="JSON, a CSV table, or a PNG figure.")
+
+    @model_validator(mode="after")
+    def _something(self) -> ExportRequest:
+        if (self.search is None) == (not self.lanes):
+            raise ValueError("give either a search or lanes")
+        return self
+
+    @property
+    def lists(self) -> list[ExportedLane]:
+        """Every list that is asked for."""
+        if self.search is None:
+            return self.lanes
+        return [ExportedLane(title=f"By {self.search.by}", search=self.search)]
 
 
 class ChannelChoice(Asked):

@@ -137,6 +137,43 @@ class VolumeResource(VolumeSummary):
     warnings: list[str]
 
 
+class ClassChangeResource(BaseModel):
+    """One kind of lesion in two studies."""
+
+    name: str
+    old_ml: float
+    new_ml: float
+    percent: float | None = Field(description="Change in % of the old volume; null where there was nothing.")
+    rano: Literal["none", "new", "gone", "increased", "stable", "decreased"] = Field(
+        description="What RANO's thresholds for volumes call it; no diagnosis."
+    )
+
+
+class SliceChange(BaseModel):
+    z: int
+    old_mm2: float
+    new_mm2: float
+
+
+class ChangeResource(BaseModel):
+    """What has changed between two studies of one patient; lesions are predicted."""
+
+    old: str
+    new: str
+    words: str
+    has_changed: bool
+    changed_share: float = Field(description="Lesion in changed cells, as a share of the lesion.")
+    classes: list[ClassChangeResource] = Field(description="The whole lesion first, then each kind.")
+    rotation_deg: float = Field(description="How far the old study was turned to fit; likewise moved.")
+    shift_mm: float
+    changed_cells: dict[str, int] = Field(description="By panel.")
+    slices: list[SliceChange]
+    source: Literal["predicted"]
+    notice: str
+    geometry: Geometry
+    channel_urls: dict[str, str] = Field(description="The old study on the grid of the new one, by channel.")
+
+
 class JobResource(BaseModel):
     """Long work and how far it has come."""
 
@@ -189,7 +226,7 @@ class Pictures(BaseModel):
     reconstruction: str
     twin: str = Field(description="The generated healthy twin.")
     mask: str = Field(description="The predicted lesion as an overlay.")
-    difference: str = Field(description="What is brighter (orange) and darker (blue) than the twin, as an overlay.")
+    difference: str = Field(description="What is brighter (violet) and darker (green) than the twin, as an overlay.")
     anatomy: str | None = Field(description="The predicted anatomy as an overlay.")
 
 
@@ -205,6 +242,37 @@ class SubjectView(BaseModel):
     areas_mm2: dict[str, float] = Field(description="Predicted area of each kind of lesion.")
     lesion_cells: list[list[bool]] = Field(description="Grid cells with predicted lesion.")
     trust: TrustResource
+
+
+class LesionPart(BaseModel):
+    """A lesion in one slice, as one source has it."""
+
+    areas_mm2: dict[str, float] = Field(description="Area of each kind; kinds that are not there have 0.")
+    whole_mm2: float
+    side: Literal["left", "right", "both"] | None = Field(description="Of the patient; null without a lesion.")
+    centre_mm: tuple[float, float] | None = Field(
+        description="Centre from the middle of the field: to the patient's right, and to the front."
+    )
+
+
+class SliceLesion(BaseModel):
+    """The lesion of a slice: what is known and what is predicted, never mixed."""
+
+    z: int
+    known: LesionPart | None = Field(description="From a label map; null where there is none.")
+    predicted: LesionPart = Field(description="From the abnormal code.")
+
+
+class ChannelSignal(BaseModel):
+    """One image of a volume in numbers."""
+
+    channel: str
+    window: tuple[float, float] = Field(description="Signal that is shown black and white unless told otherwise.")
+    range: tuple[float, float] = Field(description="Lowest and highest signal of the brain.")
+    mean: float = Field(description="Of the brain, as is the deviation.")
+    deviation: float
+    shape: tuple[int, int, int] = Field(description="Voxels to the left, to the back and upwards.")
+    voxel_mm: tuple[float, float, float]
 
 
 class Shift(BaseModel):

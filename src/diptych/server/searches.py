@@ -119,7 +119,11 @@ class Asking:
         )
         if isinstance(asked, SearchRequest):
             question = replace(
-                question, inside_lesion=asked.inside_lesion, anywhere=asked.anywhere, rerank=asked.rerank
+                question,
+                inside_lesion=asked.inside_lesion,
+                anywhere=asked.anywhere,
+                rerank=asked.rerank,
+                level_mm=asked.level_mm,
             )
         question = self.archive.settled(question)
         if not self.archive.ready(question):

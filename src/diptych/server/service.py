@@ -26,6 +26,7 @@ from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE, Sketcher
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
+from diptych.server.changes import Changes
 from diptych.server.exports import Exports
 from diptych.server.jobs import Job, Jobs
 from diptych.server.live_archive import Library
@@ -59,6 +60,7 @@ class Service:
         self.jobs = Jobs(waiting=settings.max_waiting)
         self.uploads = Uploads(self.folder / "uploads", settings, forget=self.forget_upload)
         self.exports = Exports()
+        self.changes = Changes()
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
         self.sign_in = SignIn(settings, Users.of_archive(archive.store.path))
         self.receiving: Counter[str] = Counter()

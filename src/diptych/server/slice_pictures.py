@@ -18,7 +18,7 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from diptych.description import Description
 from diptych.drawing.tile import EDGE, tile_size
-from diptych.retrieval.explanation import SliceView
+from diptych.retrieval.explanation import SlicePixels, SliceView
 from diptych.server.cases import Case, Cases
 from diptych.server.channel_images import Window
 from diptych.server.problems import not_found
@@ -29,8 +29,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CODES_WINDOW: Window = (-2.0, 3.5)
 """Z-scores shown black and white where only codes are known."""
-BRIGHTER, DARKER = (240, 150, 40), (70, 150, 240)
-"""Colours of a difference: brighter and darker than the healthy twin."""
+BRIGHTER, DARKER = (190, 125, 255), (95, 220, 110)
+"""Colours of a difference, violet and green: brighter and darker than the healthy twin. No class of lesion has them."""
 NOTHING, FULL = 0.6, 2.4
 """Z-scores from which on a difference shows, and at which it is opaque."""
 SMOOTH = 1.2
@@ -48,7 +48,7 @@ class Drawing:
     channel: str
     height: int
     window: Window | None = None
-    """Signal shown black and white; by default the 2nd to 98th percentile of the brain."""
+    """Signal shown black and white; by default what `channel_images` finds usual for the brain."""
 
 
 def draw(cases: Cases, case: Case, z: int, drawing: Drawing) -> bytes:
@@ -144,6 +144,25 @@ def _z_scores(cases: Cases, case: Case, z: int, drawing: Drawing) -> NDArray[np.
     return np.where(plane > 0, scores, -3.0).astype(np.float32)
 
 
+def slice_pixels(cases: Cases, case: Case, z: int) -> SlicePixels | None:
+    """A slice as the network sees it, without cutting all the others too.
+
+    None where only codes are known.
+    """
+    names = cases.library.channels
+    if not all(name in case.files for name in names):
+        return None
+    case.place(z)
+    image = np.stack([_z_scores(cases, case, z, Drawing("image", name, 1)) for name in names])
+    H, W = cases.library.image_size
+    labels = {
+        role: cases.signal(case, role).labels(case.record.slice_affine, z, shape=(H, W), size=(W, H))
+        for role in ("lesion", "anatomy")
+        if role in case.files
+    }
+    return SlicePixels(image, labels.get("lesion"), labels.get("anatomy"))
+
+
 def _known(cases: Cases, case: Case, z: int, drawing: Drawing) -> NDArray[np.uint8]:
     case.place(z)
     shape = cases.library.image_size
@@ -175,6 +194,13 @@ def _paint(labels: NDArray[np.uint8], colours: Mapping[int, tuple[int, int, int]
     for value, colour in colours.items():
         table[value] = (*colour, 255)
     return Image.fromarray(table[labels])
+
+
+def paint_labels(
+    labels: NDArray[np.uint8], size: tuple[int, int], colours: Mapping[int, tuple[int, int, int]]
+) -> bytes:
+    """Labels as an overlay of a size (width, height)."""
+    return _encode(_paint(_enlarged(labels, size), colours))
 
 
 def _difference(seen: NDArray[np.float32], twin: NDArray[np.float32]) -> NDArray[np.float32]:

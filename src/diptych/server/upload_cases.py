@@ -21,7 +21,7 @@ from diptych.server.cases import Case, content_tag
 from diptych.server.jobs import Cancelled
 from diptych.server.problems import Problem
 from diptych.server.service import Service
-from diptych.server.uploads import Upload
+from diptych.server.uploads import Upload, assign
 from diptych.slices import SliceGeometry
 from diptych.volumes import read_patient, subject_of
 from diptych.volumes.channel_check import contrast_warnings
@@ -81,6 +81,14 @@ def begin_decomposing(service: Service, upload: Upload) -> None:
 def missing_channels(service: Service, upload: Upload) -> list[str]:
     """Channels that the model needs and no file has."""
     return [channel for channel in service.library.channels if channel not in upload.roles.values()]
+
+
+def place_the_rest(service: Service, upload: Upload) -> None:
+    """One channel is missing and one file has no role: that file is what was asked for."""
+    missing = missing_channels(service, upload)
+    unplaced = [file.name for file in upload.files if upload.roles.get(file.name) is None]
+    if len(missing) == 1 and len(unplaced) == 1:
+        assign(upload, {unplaced[0]: missing[0]})
 
 
 def decompose(service: Service, upload: Upload, progress: Progress) -> None:

@@ -130,6 +130,27 @@ class Uploads:
             self._kept[upload.id] = upload
         return upload
 
+    def add(self, upload: Upload, files: Sequence[tuple[str, BinaryIO]]) -> None:
+        """Give an upload more files, such as a channel that was missing; a name that is there already is refused."""
+        names = [shown_name(name) for name, _ in files]
+        known = {file.name for file in upload.files}
+        again = next((name for name in names if name in known or names.count(name) > 1), None)
+        if not files:
+            raise Problem(422, "no file: send what is missing in the field 'files'")
+        if again is not None:
+            raise Problem(422, f"file {again!r}: the upload has one of that name; rename it")
+        if len(known) + len(names) > self.settings.max_files:
+            raise Problem(422, f"{len(known) + len(names)} files: an upload has {self.settings.max_files} at most")
+        first = len(upload.files)
+        stored = [
+            _store(upload.folder, first + number, name, stream)
+            for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
+        ]
+        upload.files = (*upload.files, *stored)
+        taken = set(upload.roles.values())
+        guesses = {name: guess(name) for name in names}
+        assign(upload, {name: None if role in taken else role for name, role in guesses.items()})
+
     def get(self, upload_id: str) -> Upload:
         """An upload by its id; using it keeps it longer."""
         self.expire()

@@ -7,19 +7,32 @@ or moved lesion exist nowhere else and come along as data: addresses.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from diptych.drawing.tile import tile_size
 from diptych.retrieval import EncodedSlice
 from diptych.retrieval.explanation import SliceView, view_slices
 from diptych.retrieval.question import touched_cells
 from diptych.server.byte_responses import HEIGHT
+from diptych.server.cases import Case
 from diptych.server.problems import not_found
 from diptych.server.requests import ArchivedSubject, ExplainRequest, UploadedSubject, ViewRequest
 from diptych.server.resources import case_pictures
-from diptych.server.schemas import Explained, Pictures, SubjectView, TrustResource
+from diptych.server.schemas import (
+    ChannelSignal,
+    Explained,
+    LesionPart,
+    Pictures,
+    SliceLesion,
+    SubjectView,
+    TrustResource,
+)
 from diptych.server.searches import Asking, describe_matches
+from diptych.server.service import Service
 from diptych.server.slice_pictures import Drawing, Kind, channel_place, draw_decoded
 
 
@@ -51,6 +64,57 @@ def look(asking: Asking, asked: ViewRequest) -> SubjectView:
         areas_mm2={name: round(count * row * column, 1) for name, count in counts.items()},
         lesion_cells=cells.tolist(),
         trust=_trust(asking, subject),
+    )
+
+
+SIDE_SHARE = 0.25
+"""A lesion lies on both sides when the lesser side has at least this share of it."""
+
+
+def slice_lesion(service: Service, case: Case, z: int) -> SliceLesion:
+    """The lesion of one slice in numbers, known and predicted apart."""
+    case.place(z)
+    spacing, names = case.pixel_spacing, service.library.current.description.lesion_names
+    known = None
+    if "lesion" in case.files:
+        H, W = service.library.image_size
+        labels = service.cases.signal(case, "lesion").labels(case.record.slice_affine, z, shape=(H, W), size=(W, H))
+        known = _lesion_part(labels, spacing, names)
+    return SliceLesion(z=z, known=known, predicted=_lesion_part(service.cases.lesion(case, z), spacing, names))
+
+
+def _lesion_part(labels: NDArray[np.uint8], spacing: tuple[float, float], names: Mapping[int, str]) -> LesionPart:
+    (H, W), (row, column) = labels.shape, spacing
+    areas = {name: round(float(np.count_nonzero(labels == value) * row * column), 1) for value, name in names.items()}
+    rows, columns = np.nonzero(labels)
+    if not len(rows):
+        return LesionPart(areas_mm2=areas, whole_mm2=0.0, side=None, centre_mm=None)
+    right, front = ((W - 1) / 2 - columns) * column, ((H - 1) / 2 - rows) * row
+    share = float(np.mean(right > 0))
+    side: Literal["left", "right", "both"] = (
+        "both" if SIDE_SHARE <= share <= 1 - SIDE_SHARE else "right" if share > 0.5 else "left"
+    )
+    return LesionPart(
+        areas_mm2=areas,
+        whole_mm2=round(len(rows) * row * column, 1),
+        side=side,
+        centre_mm=(round(float(right.mean()), 1), round(float(front.mean()), 1)),
+    )
+
+
+def channel_signal(service: Service, case: Case, channel: str) -> ChannelSignal:
+    """One image of a case in numbers."""
+    signal = service.cases.signal(case, channel)
+    brain = signal.voxels[signal.voxels > 0]
+    x, y, z = signal.voxels.shape
+    return ChannelSignal(
+        channel=channel,
+        window=signal.window,
+        range=(float(brain.min()), float(brain.max())) if brain.size else (0.0, 0.0),
+        mean=signal.mean,
+        deviation=signal.deviation,
+        shape=(x, y, z),
+        voxel_mm=tuple(np.linalg.norm(signal.affine[:3, :3], axis=0).round(4).tolist()),
     )
 
 

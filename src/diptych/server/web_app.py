@@ -18,11 +18,12 @@ from fastapi.staticfiles import StaticFiles
 
 from diptych.processes import cores
 from diptych.retrieval import Archive
+from diptych.server.compression import Compression
 from diptych.server.guards import API, Guards
 from diptych.server.pages import NOT_BUILT, api_page
 from diptych.server.problems import add_problem_handlers, not_found
 from diptych.server.roles import check_role
-from diptych.server.routes import archive_routes, health_routes
+from diptych.server.routes import archive_routes, change_routes, health_routes
 from diptych.server.routes import case_routes as volumes
 from diptych.server.routes import search_routes as search
 from diptych.server.routes import session_routes as session
@@ -78,12 +79,13 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
     )
     app.state.service = service
     api = APIRouter(prefix=API, responses=ERRORS, dependencies=[Depends(check_role)])
-    for part in (archive_routes, volumes, uploads, search, session):
+    for part in (archive_routes, volumes, change_routes, uploads, search, session):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health_routes.router)
     add_pages(app)
     add_problem_handlers(app, private=str(archive.store.path))
+    app.add_middleware(Compression)
     app.add_middleware(Guards, settings=settings, sign_in=service.sign_in, observation=service.observation)
     return app
 

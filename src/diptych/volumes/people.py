@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from diptych.volumes.bids import person_of
 
-_TIME_POINT = re.compile(r"(BraTS-[A-Za-z]+-\d+|Intake-[0-9a-f]{10})-(?:\d+|[0-9a-f]{6})", re.IGNORECASE)
+_TIME_POINT = re.compile(
+    r"(BraTS-[A-Za-z]+-\d+|Intake-[0-9a-f]{10}|Phantom-\d{5}-\d{5})-(?:\d+|[0-9a-f]{6})", re.IGNORECASE
+)
 
 
 def subject_of(patient_key: str) -> str:

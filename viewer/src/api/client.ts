@@ -3,12 +3,15 @@
 import type {
   Answer,
   ArchiveInfo,
+  ChangeInfo,
   Channel,
+  ChannelSignal,
   ExportFormat,
   FileRole,
   Job,
   Range,
   SearchBody,
+  SliceLesion,
   Subject,
   SubjectView,
   Upload,
@@ -18,6 +21,7 @@ import type {
 import type { SliceRef } from "../state/view";
 
 const BASE = "/api/v1";
+const AWAY = "The server does not answer. Is `diptych serve` still running?";
 
 /** What went wrong, in words that can be shown. */
 export class ApiError extends Error {
@@ -35,7 +39,7 @@ async function ask(path: string, options: RequestInit = {}): Promise<Response> {
     response = await fetch(`${BASE}${path}`, { credentials: "same-origin", ...options });
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === "AbortError") throw cause;
-    throw new ApiError(0, "The server does not answer. Is `diptych serve` still running?");
+    throw new ApiError(0, AWAY);
   }
   if (!response.ok) throw new ApiError(response.status, await messageOf(response));
   return response;
@@ -103,15 +107,43 @@ export async function volume(slice: SliceRef): Promise<Volume> {
 export const view = (subject: Subject, channel: Channel, signal?: AbortSignal): Promise<SubjectView> =>
   post("/subjects/view", { subject, channel }, signal);
 
+/** The lesion of a slice in numbers, known and predicted. */
+export const lesion = (slice: SliceRef): Promise<SliceLesion> => get(`${home(slice)}/slices/${slice.z}/lesion`);
+
+/** One image of a volume in numbers. */
+export const signal = (slice: SliceRef, channel: Channel): Promise<ChannelSignal> =>
+  get(`${home(slice)}/signals/${encodeURIComponent(channel)}`);
+
 export const search = (body: SearchBody, signal?: AbortSignal): Promise<Answer> => post("/search", body, signal);
 
 export const comparators = (body: SearchBody, signal?: AbortSignal): Promise<Answer> =>
   post("/comparators", body, signal);
 
-export async function upload(files: File[]): Promise<Upload> {
+export type Sent = (share: number) => void;
+
+/** Send a patient's files; `sent` is told how much has gone. */
+export const upload = (files: File[], sent: Sent): Promise<Upload> => sendFiles("/uploads", files, sent);
+
+/** Give an upload the files that it lacks. */
+export const addFiles = (id: string, files: File[], sent: Sent): Promise<Upload> =>
+  sendFiles(`/uploads/${encodeURIComponent(id)}/files`, files, sent);
+
+/** `fetch` cannot say how much of a body has gone; the older way can. */
+function sendFiles(path: string, files: File[], sent: Sent): Promise<Upload> {
   const form = new FormData();
   for (const file of files) form.append("files", file, file.name);
-  return (await (await ask("/uploads", { method: "POST", body: form })).json()) as Upload;
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", `${BASE}${path}`);
+    request.upload.onprogress = ({ loaded, total }) => sent(total ? loaded / total : 0);
+    request.onerror = () => failed(new ApiError(0, AWAY));
+    request.onload = () => {
+      const response = new Response(request.responseText, { status: request.status });
+      if (response.ok) done(JSON.parse(request.responseText) as Upload);
+      else void messageOf(response).then((text) => failed(new ApiError(request.status, text)));
+    };
+    request.send(form);
+  });
 }
 
 export const uploaded = (id: string): Promise<Upload> => get(`/uploads/${encodeURIComponent(id)}`);
@@ -124,10 +156,27 @@ export async function dropUpload(id: string): Promise<void> {
   await ask(`/uploads/${encodeURIComponent(id)}`, { method: "DELETE" });
 }
 
+/** What has changed since an earlier study, or the job that finds it out. */
+export const change = (key: string, old: string): Promise<ChangeInfo | Job> =>
+  get(`/volumes/${encodeURIComponent(key)}/changes/${encodeURIComponent(old)}`);
+
+/** Address of an overlay of that comparison. */
+export const changeUrl = (key: string, old: string, z: number, kind: string, channel: Channel): string =>
+  `${BASE}/volumes/${encodeURIComponent(key)}/changes/${encodeURIComponent(old)}/slices/${z}/${kind}.png?channel=${encodeURIComponent(channel)}`;
+
 export const job = (id: string): Promise<Job> => get(`/jobs/${encodeURIComponent(id)}`);
 
-export async function exported(body: SearchBody, format: ExportFormat): Promise<Blob> {
-  return (await ask("/export", sending("POST", { search: body, format }))).blob();
+export interface ExportBody {
+  format: ExportFormat;
+  lanes: { title: string; search: SearchBody; comparators: boolean }[];
+  measures: Record<string, unknown>[];
+}
+
+/** All lanes in one file, with the name that the server gives it. */
+export async function exported(body: ExportBody): Promise<{ name: string; blob: Blob }> {
+  const response = await ask("/export", sending("POST", body));
+  const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1];
+  return { name: name ?? "diptych-export", blob: await response.blob() };
 }
 
 /** A volume that the server makes when it is asked for; null while it is being made. */

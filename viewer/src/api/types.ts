@@ -1,8 +1,11 @@
 /** What the server says and is told: the JSON of /api/v1 as types. Knows nothing about the page. */
 
-export const CHANNELS = ["t1", "t1gd", "t2", "flair"] as const;
-export type Channel = (typeof CHANNELS)[number];
-export const CHANNEL_TITLES: Record<Channel, string> = { t1: "T1", t1gd: "T1Gd", t2: "T2", flair: "FLAIR" };
+/** A channel's name, as the model has it. */
+export type Channel = string;
+const CHANNEL_TITLES: Record<string, string> = { t1: "T1", t1gd: "T1Gd", t2: "T2", flair: "FLAIR" };
+
+/** How a channel is called on the page. */
+export const titleOf = (channel: string): string => CHANNEL_TITLES[channel] ?? channel.toUpperCase();
 
 /** What is shown black and white. */
 export type Range = readonly [low: number, high: number];
@@ -30,9 +33,13 @@ export interface ArchiveInfo {
   patients: number;
   volumes: number;
   slices: number;
+  version: string;
+  channels: Channel[];
   metrics: Metric[];
   default_metric: string;
   lesion_classes: LabelClass[];
+  /** Whether whole patients can be asked for. */
+  can_find_patients?: boolean;
   sources: string[];
   tags: string[];
   problems: string[];
@@ -54,6 +61,7 @@ export interface VolumeSummary {
   lesion_source: "labels" | "predicted" | "unknown";
   sex: string | null;
   age: number | null;
+  study_date: string | null;
   source: string | null;
   tags: string[];
   has_pixels: boolean;
@@ -68,7 +76,7 @@ export interface Volume extends VolumeSummary {
   geometry: Geometry;
   channel_urls: Partial<Record<Channel, string>>;
   label_urls: Partial<Record<"lesion" | "anatomy", string>>;
-  export_urls: Partial<Record<"mask" | `twin-${Channel}`, string>>;
+  export_urls: Partial<Record<string, string>>;
   /** Signal that is usually shown black and white. */
   windows: Partial<Record<Channel, Range>>;
   warnings: string[];
@@ -122,7 +130,46 @@ export interface SearchBody {
   region?: { cells: [row: number, column: number][] };
   inside_lesion: boolean;
   anywhere: Anywhere | null;
+  level_mm?: number;
   include_own: boolean;
+}
+
+/** A lesion in one slice, as one source has it. */
+export interface LesionPart {
+  areas_mm2: Record<string, number>;
+  whole_mm2: number;
+  side: "left" | "right" | "both" | null;
+  centre_mm: [right: number, front: number] | null;
+}
+
+/** What is known and what is predicted, never mixed. */
+export interface SliceLesion {
+  z: number;
+  known: LesionPart | null;
+  predicted: LesionPart;
+}
+
+/** One image of a volume in numbers. */
+export interface ChannelSignal {
+  channel: Channel;
+  window: Range;
+  range: Range;
+  mean: number;
+  deviation: number;
+  shape: [number, number, number];
+  voxel_mm: [number, number, number];
+}
+
+/** Agreement that a match is expected to have, 0 to 1, with its 90 % interval. */
+export interface Estimate {
+  value: number;
+  low: number;
+  high: number;
+}
+
+export interface Worth {
+  anatomy: Estimate | null;
+  lesion: Estimate | null;
 }
 
 /** By cell: 1 where nothing is added to the distance, 0 where most is added in this answer. */
@@ -144,8 +191,12 @@ export interface Match {
   abnormal_part: number;
   agreement: Partial<Record<"normal" | "abnormal", CellGrid>>;
   image_url: string | null;
+  label_url: string | null;
   mask_url: string;
   twin_url: string;
+  worth?: Worth | null;
+  /** Predicted lesion in what is known to be free of it, in square millimetres. */
+  doubtful_mm2?: number | null;
   shift: { rows: number; columns: number; mirrored: boolean } | null;
 }
 
@@ -168,6 +219,24 @@ export interface Upload {
   patient_key: string;
   error: string | null;
   volume: Volume | null;
+}
+
+/** What has changed between two studies of one patient. */
+export interface ChangeInfo {
+  words: string;
+  has_changed: boolean;
+  classes: {
+    name: string;
+    old_ml: number;
+    new_ml: number;
+    percent: number | null;
+    rano: "none" | "new" | "gone" | "increased" | "stable" | "decreased";
+  }[];
+  rotation_deg: number;
+  shift_mm: number;
+  slices: { z: number; old_mm2: number; new_mm2: number }[];
+  geometry: Geometry;
+  channel_urls: Partial<Record<Channel, string>>;
 }
 
 export interface Job {

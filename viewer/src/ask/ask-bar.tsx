@@ -5,6 +5,7 @@ import { useData } from "../state/data";
 import { useStore } from "../state/store";
 import type { Anywhere } from "../api/types";
 import type { AskMode, SliceRef } from "../state/view";
+import { OverlayControls } from "../reading/reading-bar";
 import { Segmented, Select, Slider, Toggle } from "../shell/controls";
 import { brush, BRUSH_MM } from "./sketch";
 
@@ -37,14 +38,16 @@ export function AskBar() {
       {mode === "sketch" && <SketchControls />}
       {mode === "compose" && <ComposeControls />}
       <span class="spring" />
+      <OverlayControls />
       <Toggle
         label="Inside the lesion"
         on={inside}
-        hint="Compare only where the lesion is predicted (I)"
+        hint="Compare only where the lesion is predicted; acts on all lanes but the comparators (I)"
         onChange={(on) => askWith({ insideLesion: on })}
       />
       <Select
         label="Find the lesion"
+        hint={anywhere ? "Acts on “By lesion” only" : "Where the lesion may lie; acts on “By lesion” only"}
         value={anywhere ?? ""}
         choices={PLACES}
         onChange={(value) => askWith({ anywhere: (value || null) as Anywhere | null })}

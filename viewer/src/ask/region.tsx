@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { setAsk, useView, view } from "../state/actions";
 import { useData } from "../state/data";
 import type { Cell } from "../state/view";
-import type { Tool } from "../reading/pane";
+import type { Tool } from "../reading/pointer";
 import { fieldBox, toFraction, type Frame, type Place, type Plane } from "../reading/plane";
 
 type Corner = readonly [row: number, column: number];

@@ -5,7 +5,7 @@ import { addStroke, useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
 import { Store, useStore } from "../state/store";
 import type { Stroke } from "../state/view";
-import type { Tool } from "../reading/pane";
+import type { Tool } from "../reading/pointer";
 import { fieldBox, toFraction, type Frame, type Plane } from "../reading/plane";
 import { paint } from "./strokes";
 

@@ -3,15 +3,21 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Match } from "../api/types";
 import { closeCompare, open, set, setAsk, setCompare, useView } from "../state/actions";
-import { data, LANES, useData, volumeOf, type Data } from "../state/data";
+import { data, useData, volumeOf, type LaneName } from "../state/data";
 import type { Compare, SliceRef } from "../state/view";
 import { ChannelStrip } from "../reading/channel-strip";
+import { Areas, useLesion } from "../reading/lesion-facts";
 import { Pane } from "../reading/pane";
+import type { Frame } from "../reading/plane";
 import { SliceRail } from "../reading/slice-rail";
 import { planeFor, sliceSource } from "../reading/sources";
 import { Clipped, SwipeHandle } from "../reading/twin-pane";
-import { Segmented, Slider } from "../shell/controls";
+import { AgreementLayer } from "../results/agreement";
+import { LANE_TITLES } from "../results/results";
+import { worthWords } from "../results/worth";
+import { Segmented, Slider, Toggle } from "../shell/controls";
 import { SliceLayers } from "../reading/slice-layers";
+import { foundIn, nextMatch, type Found } from "./matches";
 import { partnerOf } from "./synchrony";
 
 const BLINK_MS = 700;
@@ -20,7 +26,8 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
   const volumes = useData((now) => now.volumes);
   const now = data.get();
   const partner = partnerOf(volumeOf(now, reading), volumeOf(now, compare.with), reading, compare);
-  const match = useData((found) => matchOf(found, partner.slice));
+  const found = useData((here) => foundIn(here, compare));
+  const match = found?.matches[found.place];
   const sides: [Side, Side] = [
     { slice: reading, plane: planeFor(now, reading), volume: volumeOf({ ...now, volumes }, reading), name: "Patient" },
     {
@@ -29,16 +36,18 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
       volume: volumeOf({ ...now, volumes }, compare.with),
       name: "Match",
       match,
+      lane: found?.lane,
     },
   ];
   return (
     <section class="compare" aria-label="Compare">
-      <CompareBar reading={reading} compare={compare} />
+      <CompareBar reading={reading} compare={compare} found={found} />
       <div class={`panes compared ${compare.layout}`}>
-        <ChannelStrip source={sliceSource(reading, sides[0].plane)} />
+        <ChannelStrip source={sliceSource(reading, sides[0].plane)} slice={reading} />
         {compare.layout === "side" && sides.map((side, i) => <OnePatient key={i} side={side} compare={compare} />)}
         {compare.layout === "swipe" && <Swiped sides={sides} compare={compare} />}
         {compare.layout === "blink" && <Blinking sides={sides} compare={compare} />}
+        <ChannelStrip source={sliceSource(partner.slice, sides[1].plane)} slice={partner.slice} />
       </div>
       <SliceRail note={partner.beyond && "The match shows no brain at this height; its nearest slice is shown."} />
     </section>
@@ -52,6 +61,7 @@ export interface Side {
   name: string;
   /** How far it is from the slice that is read, where a search has found it. */
   match?: Match | undefined;
+  lane?: LaneName | undefined;
 }
 
 const titleOf = ({ volume, name }: Side): string => (volume ? volume.patient_key : name);
@@ -61,15 +71,35 @@ function noteOf({ slice, volume, match }: Side) {
   const words = [
     `slice ${slice.z}`,
     height !== undefined && `${height.toFixed(0)} mm`,
-    match && `distance ${match.distance.toFixed(2)}`,
+    match && worthWords(match),
   ];
   return <span title={match && distanceWords(match)}>{words.filter(Boolean).join(" · ")}</span>;
+}
+
+/** What lies over one side: the agreement map where it is wanted, areas and colours with their source. */
+function SideFacts({ side, compare, frame }: { side: Side; compare: Compare; frame: Frame }) {
+  const facts = useLesion(side.slice);
+  const source = compare.labels === "known" ? "known" : "predicted";
+  const pointed = side.match && side.lane && { match: side.match, lane: side.lane };
+  return (
+    <>
+      {compare.agreement && pointed && <AgreementLayer pointed={pointed} frame={frame} plane={side.plane} />}
+      <div class="areas">
+        <Areas part={facts ? facts[source] : undefined} source={source} />
+      </div>
+    </>
+  );
 }
 
 function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
   return (
     <Pane title={titleOf(side)} note={noteOf(side)} plane={side.plane}>
-      {(frame) => <SliceLayers shown={side} frame={frame} labels={compare.labels} />}
+      {(frame) => (
+        <>
+          <SliceLayers shown={side} frame={frame} labels={compare.labels} />
+          <SideFacts side={side} compare={compare} frame={frame} />
+        </>
+      )}
     </Pane>
   );
 }
@@ -129,13 +159,40 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
   );
 }
 
-function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare }) {
+function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: Compare; found: Found | null }) {
   const opacity = useView((view) => view.opacity);
   return (
     <div class="bar">
       <button type="button" class="back" onClick={closeCompare} title="Back to the results (Esc)">
         ‹ Results
       </button>
+      {found && (
+        <span class="group">
+          <button
+            type="button"
+            class="quiet"
+            aria-label="Previous match"
+            title="Previous match (<)"
+            disabled={found.place === 0}
+            onClick={() => nextMatch(-1)}
+          >
+            ‹
+          </button>
+          <span class="match-place">
+            {LANE_TITLES[found.lane][0].toLowerCase()}: {found.place + 1} of {found.matches.length}
+          </span>
+          <button
+            type="button"
+            class="quiet"
+            aria-label="Next match"
+            title="Next match (>)"
+            disabled={found.place + 1 === found.matches.length}
+            onClick={() => nextMatch(1)}
+          >
+            ›
+          </button>
+        </span>
+      )}
       <Segmented
         label="How to compare"
         choices={[
@@ -165,6 +222,12 @@ function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare 
         disabled={compare.labels === "none"}
         onChange={(value) => set("opacity", value)}
       />
+      <Toggle
+        label="Agreement"
+        on={compare.agreement}
+        hint="Which cells agree with the slice that was asked about (Y)"
+        onChange={(agreement) => setCompare({ agreement })}
+      />
       <span class="spring" />
       <button
         type="button"
@@ -184,13 +247,6 @@ function CompareBar({ reading, compare }: { reading: SliceRef; compare: Compare 
         Read the match
       </button>
     </div>
-  );
-}
-
-/** The match in some lane, if it is still there. */
-function matchOf(now: Data, slice: SliceRef): Match | undefined {
-  return LANES.flatMap((lane) => now.lanes[lane].answer?.matches ?? []).find(
-    (match) => match.volume_key === slice.key && match.z === slice.z,
   );
 }
 

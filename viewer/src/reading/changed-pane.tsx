@@ -1,12 +1,15 @@
-/** The third panel: what disease changed. The predicted lesion, the difference to the twin, and areas in words. */
+/** The third panel: what disease changed. The lesion, the difference to the twin, and areas in words. */
 
 import { set, useView } from "../state/actions";
-import { useData } from "../state/data";
+import { useData, volumeOf } from "../state/data";
 import type { View } from "../state/view";
 import { Segmented } from "../shell/controls";
+import { useSettled } from "./hooks";
+import { Areas, useLesion } from "./lesion-facts";
 import { Pane } from "./pane";
 import { Picture, pictureHeight } from "./picture";
 import type { Source } from "./sources";
+import { pictureWindow } from "./windows";
 
 const CHOICES: [View["changed"], string][] = [
   ["lesion", "Lesion"],
@@ -15,9 +18,12 @@ const CHOICES: [View["changed"], string][] = [
 ];
 
 export function ChangedPane({ source }: { source: Source }) {
-  const channel = useView((view) => view.channel);
-  const changed = useView((view) => view.changed);
+  const { channel, changed, overlay, reading, windows, ask } = useView((view) => view);
+  const volume = useData((now) => volumeOf(now, reading));
+  const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const { plane } = source;
+  const scanned = ask.mode === "slice" || ask.mode === "region";
+  const known = overlay === "known" && scanned && Boolean(volume?.label_urls.lesion);
   const chooser = (
     <Segmented label="What to show" choices={CHOICES} value={changed} onChange={(value) => set("changed", value)} />
   );
@@ -26,8 +32,7 @@ export function ChangedPane({ source }: { source: Source }) {
       {(frame) => {
         const height = pictureHeight(frame, plane);
         const ground =
-          source.picture("image", channel, undefined, height) ??
-          source.picture("reconstruction", channel, undefined, height);
+          source.picture("image", channel, window, height) ?? source.picture("reconstruction", channel, window, height);
         return (
           <>
             <Picture url={ground} frame={frame} plane={plane} alt="" opacity={0.55} />
@@ -36,20 +41,20 @@ export function ChangedPane({ source }: { source: Source }) {
                 url={source.picture("difference", channel, undefined, height)}
                 frame={frame}
                 plane={plane}
-                alt="Brighter (orange) or darker (blue) than the healthy twin"
+                alt="Brighter (violet) or darker (green) than the healthy twin"
                 opacity={0.85}
               />
             )}
             {changed !== "difference" && (
               <Picture
-                url={source.picture("mask", channel, undefined, height)}
+                url={source.picture(known ? "label" : "mask", channel, undefined, height)}
                 frame={frame}
                 plane={plane}
-                alt="Predicted lesion"
+                alt={known ? "Known lesion" : "Predicted lesion"}
                 opacity={changed === "both" ? 0.5 : 0.75}
               />
             )}
-            <Areas difference={changed !== "lesion"} lesion={changed !== "difference"} />
+            <Legend difference={changed !== "lesion"} lesion={changed !== "difference"} known={known} />
           </>
         );
       }}
@@ -57,21 +62,21 @@ export function ChangedPane({ source }: { source: Source }) {
   );
 }
 
-/** Colours with their meaning, and how much of each is predicted. */
-function Areas({ difference, lesion }: { difference: boolean; lesion: boolean }) {
-  const classes = useData((now) => now.archive?.lesion_classes);
-  const areas = useData((now) => now.subject.view?.areas_mm2);
+/** Colours with their meaning, and how much there is of each. */
+function Legend({ difference, lesion, known }: { difference: boolean; lesion: boolean; known: boolean }) {
+  const reading = useView((view) => view.reading);
+  const mode = useView((view) => view.ask.mode);
+  const painted = useData((now) => now.subject.view?.areas_mm2);
+  const scanned = mode === "slice" || mode === "region";
+  const facts = useLesion(reading, scanned);
+  const generated = painted && { areas_mm2: painted, whole_mm2: 0, side: null, centre_mm: null };
+  const part = scanned ? (known ? facts?.known : facts?.predicted) : generated;
   return (
-    <ul class="areas" aria-label="Predicted lesion in this slice">
-      {lesion &&
-        classes?.map(({ id, name, colour }) => (
-          <li key={id}>
-            <i style={{ background: colour }} aria-hidden="true" />
-            {name} <b>{areas ? `${((areas[name] ?? 0) / 100).toFixed(1)} cm²` : "…"}</b>
-          </li>
-        ))}
+    <div class="areas">
+      {lesion && <Areas part={part ?? undefined} source={known ? "known" : "predicted"} />}
       {difference && (
-        <>
+        <ul class="areas-list" aria-label="Compared with the healthy twin">
+          <li class="areas-source">than the twin</li>
           <li>
             <i class="brighter" aria-hidden="true" />
             brighter
@@ -80,8 +85,8 @@ function Areas({ difference, lesion }: { difference: boolean; lesion: boolean })
             <i class="darker" aria-hidden="true" />
             darker
           </li>
-        </>
+        </ul>
       )}
-    </ul>
+    </div>
   );
 }

@@ -1,27 +1,34 @@
 /** The four channels of the slice as small pictures; the chosen one is large beside them. */
 
-import { CHANNELS, CHANNEL_TITLES } from "../api/types";
+import { titleOf } from "../api/types";
 import { showChannel, useView } from "../state/actions";
+import { useData } from "../state/data";
+import type { SliceRef } from "../state/view";
 import { useLoaded } from "./hooks";
 import { sliceSource, type Source } from "./sources";
 
-export function ChannelStrip({ source }: { source: Source }) {
-  const reading = useView((view) => view.reading);
+/** Of the slice that is read, or of the one that is given. */
+export function ChannelStrip({ source, slice }: { source: Source; slice?: SliceRef }) {
+  const read = useView((view) => view.reading);
+  const reading = slice ?? read;
   const channel = useView((view) => view.channel);
+  const channels = useData((now) => now.archive?.channels) ?? [];
+  if (channels.length < 2) return <div />;
   return (
     <div class="strip" role="radiogroup" aria-label="Channel">
-      {CHANNELS.map((name, i) => (
+      {channels.map((name, i) => (
         <button
           type="button"
           key={name}
           role="radio"
           aria-checked={name === channel}
+          tabIndex={name === channel ? 0 : -1}
           aria-keyshortcuts={String(i + 1)}
-          title={`${CHANNEL_TITLES[name]} (${i + 1})`}
+          title={`${titleOf(name)} (${i + 1})`}
           onClick={() => showChannel(name)}
         >
           {reading && <StripPicture url={sliceSource(reading, source.plane).picture("image", name, undefined, 160)} />}
-          <span>{CHANNEL_TITLES[name]}</span>
+          <span>{titleOf(name)}</span>
         </button>
       ))}
     </div>

@@ -1,23 +1,18 @@
 /**
- * `Pane`: a window on a plane, with side marks, crosshair and everything a pointer does in it.
+ * `Pane`: a window on a plane, with side marks, scale bar, crosshair and what a pointer does in it.
  *
  * Drag: crosshair, or the tool that is given. Right drag or Shift: window and level. Middle drag or Alt: move. Wheel:
- * scroll, with Ctrl: zoom. Double click: as it was. Knows no volume; what is shown are its children.
+ * scroll one slice a notch, with Ctrl: zoom. Double click: as it was. One finger scrolls, two zoom and move, a tap sets
+ * the crosshair. Knows no volume; what is shown are its children.
  */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
-import { changeWindow, panBy, resetPicture, scroll, set, useView, zoomBy } from "../state/actions";
+import { useRef } from "preact/hooks";
+import { resetPicture, scroll, set, useView } from "../state/actions";
 import { useSize } from "./hooks";
-import { frameOf, toPlace, toScreen, type Frame, type Place, type Plane } from "./plane";
-
-/** What a pressed pointer does instead of moving the crosshair. */
-export interface Tool {
-  cursor: string;
-  down(place: Place, event: PointerEvent): void;
-  move(place: Place): void;
-  up(place: Place): void;
-}
+import { frameOf, SIDES, toScreen, toWorld, worldWords, type Frame, type Place, type Plane } from "./plane";
+import { usePointer, useWheel, type Latest, type Tool } from "./pointer";
+import { signalAt } from "./niivue";
 
 interface PaneProps {
   title: string;
@@ -26,32 +21,30 @@ interface PaneProps {
   tool?: Tool | undefined;
   /** What the wheel does; scrolls the slice that is read unless told otherwise. */
   onScroll?: (steps: number) => void;
-  marks?: boolean;
+  /** What a drag without a tool does; moves the crosshair in the axial plane unless told otherwise. */
+  onPlace?: (place: Place) => void;
+  /** The crosshair in this plane; that of the axial plane unless told otherwise. */
+  crosshair?: Place | null;
+  /** What the cursor tells of: where the plane cuts, and the volume whose signal it reads. */
+  cursor?: { depth: number | undefined; url: string | undefined } | undefined;
   children: (frame: Frame) => ComponentChildren;
 }
 
-const WHEEL_STEP = 40;
-/** Share of the usual window that a drag by one pixel changes. */
-const WINDOW_PER_PIXEL = 0.004;
-
-type Drag = "window" | "pan" | "tool" | "crosshair";
-
-function kindOfDrag(event: PointerEvent, tool: Tool | undefined): Drag {
-  if (event.button === 1 || event.altKey) return "pan";
-  if (event.button === 2 || event.shiftKey) return "window";
-  return tool ? "tool" : "crosshair";
-}
-
-export function Pane({ title, note, plane, tool, onScroll = scroll, marks = true, children }: PaneProps) {
+export function Pane(props: PaneProps) {
+  const { title, note, plane, tool, onScroll = scroll, onPlace = setCrosshair, cursor, children } = props;
   const element = useRef<HTMLDivElement>(null);
+  const readout = useRef<HTMLOutputElement>(null);
   const size = useSize(element);
   const zoom = useView((view) => view.zoom);
   const pan = useView((view) => view.pan);
-  const frame = frameOf(size, plane, zoom, pan);
-  const latest = useRef({ frame, tool, onScroll });
-  latest.current = { frame, tool, onScroll };
+  const axialCrosshair = useView((view) => view.crosshair);
+  const moved: Place = plane.axis === "axial" ? pan : [plane.axis === "coronal" ? pan[0] : pan[1], 0];
+  const frame = frameOf(size, plane, zoom, moved);
+  const latest = useRef<Latest>({ frame, tool, onScroll, onPlace, onHover: () => undefined });
+  latest.current = { frame, tool, onScroll, onPlace, onHover: (place) => void tell(readout.current, plane, cursor, place) };
   usePointer(element, latest);
   useWheel(element, latest);
+  const crosshair = props.crosshair === undefined ? axialCrosshair : props.crosshair;
   return (
     <figure class="pane" aria-label={title}>
       <div
@@ -62,8 +55,10 @@ export function Pane({ title, note, plane, tool, onScroll = scroll, marks = true
         onDblClick={() => !tool && resetPicture()}
       >
         {size.width > 0 && children(frame)}
-        {size.width > 0 && <Crosshair frame={frame} />}
-        {marks && <SideMarks />}
+        {size.width > 0 && crosshair && <Crosshair frame={frame} place={crosshair} />}
+        <SideMarks plane={plane} />
+        {size.width > 0 && <ScaleBar frame={frame} />}
+        <output class="readout" ref={readout} aria-live="off" />
       </div>
       <figcaption class="pane-title">
         <strong>{title}</strong>
@@ -73,84 +68,29 @@ export function Pane({ title, note, plane, tool, onScroll = scroll, marks = true
   );
 }
 
-interface Latest {
-  current: { frame: Frame; tool: Tool | undefined; onScroll: (steps: number) => void };
+const setCrosshair = (place: Place): void => set("crosshair", place);
+
+let told = 0;
+
+/** Where the cursor is and what signal lies there; only the newest answer is shown. */
+async function tell(
+  output: HTMLOutputElement | null,
+  plane: Plane,
+  cursor: PaneProps["cursor"],
+  place: Place | null,
+): Promise<void> {
+  if (!output) return;
+  const mine = ++told;
+  if (!place || cursor?.depth === undefined) {
+    output.textContent = "";
+    return;
+  }
+  const world = toWorld(plane, place, cursor.depth);
+  const signal = cursor.url ? await signalAt(cursor.url, world) : null;
+  if (mine === told) output.textContent = worldWords(world) + (signal === null ? "" : ` · signal ${Math.round(signal)}`);
 }
 
-function placeOf(event: MouseEvent, node: HTMLElement, frame: Frame): Place {
-  const box = node.getBoundingClientRect();
-  return toPlace(frame, event.clientX - box.left, event.clientY - box.top);
-}
-
-function usePointer(element: { current: HTMLDivElement | null }, latest: Latest): void {
-  useEffect(() => {
-    const node = element.current;
-    if (!node) return;
-    let drag: Drag | null = null;
-    let last = [0, 0];
-    const act = (event: PointerEvent) => {
-      const { frame, tool } = latest.current;
-      const [x, y] = [event.clientX - last[0]!, event.clientY - last[1]!];
-      last = [event.clientX, event.clientY];
-      if (drag === "pan") panBy(x / frame.scale, y / frame.scale);
-      else if (drag === "window") changeWindow(x * WINDOW_PER_PIXEL, y * WINDOW_PER_PIXEL);
-      else if (drag === "tool") tool?.move(placeOf(event, node, frame));
-      else if (drag === "crosshair") set("crosshair", placeOf(event, node, frame));
-    };
-    const down = (event: PointerEvent) => {
-      if ((event.target as HTMLElement).closest("button, input, .swipe-handle")) return;
-      const { frame, tool } = latest.current;
-      drag = kindOfDrag(event, tool);
-      last = [event.clientX, event.clientY];
-      node.setPointerCapture(event.pointerId);
-      if (drag === "tool") tool?.down(placeOf(event, node, frame), event);
-      if (drag === "crosshair") act(event);
-    };
-    const move = (event: PointerEvent) => drag && act(event);
-    const up = (event: PointerEvent) => {
-      const { frame, tool } = latest.current;
-      if (drag === "tool") tool?.up(placeOf(event, node, frame));
-      drag = null;
-    };
-    node.addEventListener("pointerdown", down);
-    node.addEventListener("pointermove", move);
-    node.addEventListener("pointerup", up);
-    node.addEventListener("pointercancel", up);
-    return () => {
-      node.removeEventListener("pointerdown", down);
-      node.removeEventListener("pointermove", move);
-      node.removeEventListener("pointerup", up);
-      node.removeEventListener("pointercancel", up);
-    };
-  }, [element, latest]);
-}
-
-/** A listener of its own: only one that is not passive may keep the page from scrolling or zooming. */
-function useWheel(element: { current: HTMLDivElement | null }, latest: Latest): void {
-  useEffect(() => {
-    const node = element.current;
-    if (!node) return;
-    let rest = 0;
-    const wheel = (event: WheelEvent) => {
-      event.preventDefault();
-      const { frame, onScroll } = latest.current;
-      if (event.ctrlKey || event.metaKey) {
-        zoomBy(Math.exp(-event.deltaY / 300), placeOf(event, node, frame));
-        return;
-      }
-      rest += event.deltaY;
-      const steps = Math.trunc(rest / WHEEL_STEP);
-      rest -= steps * WHEEL_STEP;
-      if (steps) onScroll(-Math.sign(steps) * Math.min(Math.abs(steps), 3));
-    };
-    node.addEventListener("wheel", wheel, { passive: false });
-    return () => node.removeEventListener("wheel", wheel);
-  }, [element, latest]);
-}
-
-function Crosshair({ frame }: { frame: Frame }) {
-  const place = useView((view) => view.crosshair);
-  if (!place) return null;
+function Crosshair({ frame, place }: { frame: Frame; place: Place }) {
   const [x, y] = toScreen(frame, place);
   const gap = 7;
   return (
@@ -161,13 +101,26 @@ function Crosshair({ frame }: { frame: Frame }) {
 }
 
 /** Sides follow from how panes are hung, see `plane.ts`. */
-function SideMarks() {
+function SideMarks({ plane }: { plane: Plane }) {
+  const [left, right, top, bottom] = SIDES[plane.axis];
   return (
     <div class="side-marks" aria-hidden="true">
-      <span class="mark-left">R</span>
-      <span class="mark-right">L</span>
-      <span class="mark-top">A</span>
-      <span class="mark-bottom">P</span>
+      <span class="mark-left">{left}</span>
+      <span class="mark-right">{right}</span>
+      <span class="mark-top">{top}</span>
+      <span class="mark-bottom">{bottom}</span>
+    </div>
+  );
+}
+
+const BARS_MM = [100, 50, 20, 10, 5, 2];
+
+/** The longest round length that takes up to a third of the pane. */
+function ScaleBar({ frame }: { frame: Frame }) {
+  const mm = BARS_MM.find((length) => length * frame.scale <= frame.width / 3) ?? 2;
+  return (
+    <div class="scale-bar" style={{ width: `${mm * frame.scale}px` }} aria-hidden="true">
+      {mm >= 10 ? `${mm / 10} cm` : `${mm} mm`}
     </div>
   );
 }

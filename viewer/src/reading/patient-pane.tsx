@@ -1,6 +1,6 @@
 /** The first panel: the slice as it was scanned, or what is painted or composed in its place. */
 
-import { CHANNELS, CHANNEL_TITLES, type Volume } from "../api/types";
+import { titleOf, type Volume } from "../api/types";
 import { RegionLayer, useRegionTool } from "../ask/region";
 import { SketchLayer, useSketchTool } from "../ask/sketch";
 import { useView } from "../state/actions";
@@ -8,6 +8,7 @@ import { useData, volumeOf } from "../state/data";
 import type { SliceRef } from "../state/view";
 import { AgreementLayer } from "../results/agreement";
 import { useSettled } from "./hooks";
+import { MeasureLayer, useMeasureTool } from "./measures";
 import { Pane } from "./pane";
 import { Picture, pictureHeight } from "./picture";
 import type { Frame, Plane } from "./plane";
@@ -26,16 +27,19 @@ function ScannedPane({ plane }: { plane: Plane }) {
   const view = useView((now) => now);
   const volume = useData((now) => volumeOf(now, view.reading));
   const region = useRegionTool(plane);
+  const measuring = useMeasureTool(view.reading?.z ?? 0);
   const pointed = useData((now) => now.pointed);
   if (!view.reading) return null;
   const slice = view.reading;
-  const note = view.ask.mode === "region" ? "drag to mark a region" : CHANNEL_TITLES[view.channel];
+  const note = view.ask.mode === "region" ? "drag to mark a region" : `${titleOf(view.channel)}${overlayWords(view.overlay)}`;
+  const depth = volume?.z_mm[volume.z_indices.indexOf(slice.z)];
   return (
     <Pane
       title="Patient"
       note={<span>{note}</span>}
       plane={plane}
-      tool={view.ask.mode === "region" ? region : undefined}
+      tool={view.ask.mode === "region" ? region : view.four ? undefined : measuring}
+      cursor={view.four ? undefined : { depth, url: volume?.channel_urls[view.channel] }}
     >
       {(frame) => (
         <>
@@ -49,12 +53,16 @@ function ScannedPane({ plane }: { plane: Plane }) {
             />
           )}
           {!view.four && view.ask.mode === "region" && <RegionLayer frame={frame} plane={plane} />}
+          {!view.four && <MeasureLayer frame={frame} z={slice.z} draft={measuring?.draft} />}
           {!view.four && pointed && <AgreementLayer pointed={pointed} frame={frame} plane={plane} />}
         </>
       )}
     </Pane>
   );
 }
+
+const overlayWords = (overlay: "none" | "predicted" | "known"): string =>
+  overlay === "none" ? "" : `, ${overlay} lesion`;
 
 interface ChannelProps {
   slice: SliceRef;
@@ -71,9 +79,10 @@ function FourChannels({ slice, plane, frame, volume }: ChannelProps) {
   );
   const quarter: Frame = { ...frame, width: frame.width / 2, height: frame.height / 2, scale: frame.scale / 2 };
   const source = sliceSource(slice, plane);
+  const channels = useData((now) => now.archive?.channels) ?? [];
   return (
     <div class="four">
-      {CHANNELS.map((channel) => (
+      {channels.map((channel) => (
         <div class="quarter" key={channel}>
           <Picture
             url={source.picture(
@@ -84,9 +93,9 @@ function FourChannels({ slice, plane, frame, volume }: ChannelProps) {
             )}
             frame={quarter}
             plane={plane}
-            alt={`Slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
+            alt={`Slice ${slice.z}, ${titleOf(channel)}`}
           />
-          <span class="quarter-name">{CHANNEL_TITLES[channel]}</span>
+          <span class="quarter-name">{titleOf(channel)}</span>
         </div>
       ))}
     </div>
@@ -100,7 +109,7 @@ function SketchPane({ source }: { source: Source }) {
   if (!reading) return null;
   const healthy = sliceSource(reading, source.plane);
   return (
-    <Pane title="Sketch" note={<span>paint on the healthy twin</span>} plane={source.plane} tool={tool}>
+    <Pane title="Sketch" note={<span>paint here, on the healthy twin</span>} plane={source.plane} tool={tool}>
       {(frame) => (
         <>
           <Picture

@@ -1,6 +1,6 @@
 /** One slice in a pane: picture, volume, and the lesion over it. */
 
-import { CHANNEL_TITLES, type Volume } from "../api/types";
+import { titleOf, type Volume } from "../api/types";
 import { useView } from "../state/actions";
 import type { SliceRef } from "../state/view";
 import { useSettled } from "./hooks";
@@ -40,11 +40,11 @@ export function SliceLayers({
         url={source.picture("image", channel, window, height)}
         frame={frame}
         plane={plane}
-        alt={`${name}, slice ${slice.z}, ${CHANNEL_TITLES[channel]}`}
+        alt={`${name}, slice ${slice.z}, ${titleOf(channel)}`}
       />
       {volume?.channel_urls[channel] && (
         <VolumeLayer
-          slice={slice}
+          depth={volume.z_mm[volume.z_indices.indexOf(slice.z)]}
           volume={volume}
           channel={channel}
           plane={plane}
@@ -54,7 +54,11 @@ export function SliceLayers({
       )}
       {labels !== "none" && (
         <Picture
-          url={source.picture(labels === "known" ? "label" : "mask", channel, undefined, height)}
+          url={
+            labels === "known" && !volume?.label_urls.lesion
+              ? null
+              : source.picture(labels === "known" ? "label" : "mask", channel, undefined, height)
+          }
           frame={frame}
           plane={plane}
           alt={`${labels} lesion`}

@@ -1,8 +1,14 @@
 /** Which slice is shown: a slider over a profile of the lesion from bottom to top, and the place in words. */
 
+import { useEffect } from "preact/hooks";
 import type { Volume } from "../api/types";
-import { goTo, goToLesion, useView } from "../state/actions";
+import { goTo, goToLesion, scroll, useView, view } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
+import { Store, useStore } from "../state/store";
+
+const CINE_MS = 90;
+/** Whether slices are being played. */
+export const cine = new Store(false);
 
 /** `note` is said in place of the words when it matters more. */
 export function SliceRail({ note }: { note?: string | false }) {
@@ -13,7 +19,8 @@ export function SliceRail({ note }: { note?: string | false }) {
   const words = `Slice ${reading.z}, ${Math.round(volume.positions[place]! * 100)} % of the way up, ${volume.z_mm[place]!.toFixed(0)} mm`;
   return (
     <div class="rail">
-      <div class="rail-track">
+      <Cine />
+      <div class="rail-track" title={profileWords(volume)}>
         <LesionProfile volume={volume} place={place} />
         <input
           type="range"
@@ -26,10 +33,47 @@ export function SliceRail({ note }: { note?: string | false }) {
         />
       </div>
       <output class={note ? "rail-words trust" : "rail-words"}>{note || words}</output>
+      <ProfileSource volume={volume} />
       <button type="button" class="quiet" onClick={goToLesion} title="Slice with the largest lesion (L)">
         Largest lesion
       </button>
     </div>
+  );
+}
+
+const profileWords = ({ lesion_source }: Volume): string =>
+  lesion_source === "unknown" ? "No lesion areas are known" : `Bars: ${lesion_source === "labels" ? "known" : "predicted"} lesion area by slice`;
+
+/** Whether the bars are known or predicted, in one word. */
+function ProfileSource({ volume }: { volume: Volume }) {
+  const word = { labels: "known lesion", predicted: "predicted lesion", unknown: "lesion unknown" }[volume.lesion_source];
+  return <span class="profile-source">{word}</span>;
+}
+
+/** Plays through the slices, up and down again. */
+function Cine() {
+  const playing = useStore(cine, (now) => now);
+  useEffect(() => {
+    if (!playing) return;
+    let step = 1;
+    const timer = setInterval(() => {
+      const before = view.get().reading?.z;
+      scroll(step);
+      if (view.get().reading?.z === before) step = -step;
+    }, CINE_MS);
+    return () => clearInterval(timer);
+  }, [playing]);
+  return (
+    <button
+      type="button"
+      class="quiet cine"
+      aria-pressed={playing}
+      aria-label={playing ? "Stop playing" : "Play through the slices"}
+      title="Play through the slices (Space)"
+      onClick={() => cine.set(!playing)}
+    >
+      {playing ? "❚❚" : "▶"}
+    </button>
   );
 }
 

@@ -8,7 +8,7 @@ import type { SliceRef, View } from "../state/view";
 import { planeOf, type Plane } from "./plane";
 
 /** The usual field, where no patient says otherwise. */
-const NO_PLANE: Plane = { centre: [0, 0], field: [200, 160] };
+const NO_PLANE: Plane = { axis: "axial", centre: [0, 0], field: [200, 160] };
 
 export interface Source {
   /** Address of a picture; null where there is none. */

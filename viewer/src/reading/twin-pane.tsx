@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
+import { SketchLayer, type SketchTool } from "../ask/sketch";
 import { set, useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
 import { useSettled } from "./hooks";
@@ -11,13 +12,14 @@ import type { Frame } from "./plane";
 import type { Source } from "./sources";
 import { pictureWindow } from "./windows";
 
-export function TwinPane({ source }: { source: Source }) {
+/** While sketching, one paints here too: this is the healthy twin that one is told to paint on. */
+export function TwinPane({ source, sketch }: { source: Source; sketch?: SketchTool | undefined }) {
   const { channel, windows, swipe, reading } = useView((view) => view);
   const volume = useData((now) => volumeOf(now, reading));
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const { plane } = source;
   return (
-    <Pane title="Healthy twin" note={<span>generated, not a scan</span>} plane={plane}>
+    <Pane title="Healthy twin" note={<span class="safety">generated, not a scan</span>} plane={plane} tool={sketch}>
       {(frame) => {
         const height = pictureHeight(frame, plane);
         const original =
@@ -35,6 +37,7 @@ export function TwinPane({ source }: { source: Source }) {
                 <Picture url={original} frame={frame} plane={plane} alt="Original" />
               </Clipped>
             )}
+            {sketch && <SketchLayer frame={frame} plane={plane} drawing={sketch.drawing} />}
             <SwipeHandle
               frame={frame}
               value={swipe}

@@ -3,12 +3,12 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Channel, Range, Volume } from "../api/types";
 import { say } from "../state/data";
-import type { SliceRef } from "../state/view";
 import type { Frame, Plane } from "./plane";
 import { SlicePainter } from "./niivue";
 
 interface VolumeLayerProps {
-  slice: SliceRef;
+  /** Where the plane cuts, in the scanner's millimetres along its normal; undefined where nothing is to be shown. */
+  depth: number | undefined;
   volume: Volume;
   channel: Channel;
   plane: Plane;
@@ -19,7 +19,7 @@ interface VolumeLayerProps {
 
 let told = false;
 
-export function VolumeLayer({ slice, volume, channel, plane, frame, window: range }: VolumeLayerProps) {
+export function VolumeLayer({ depth, volume, channel, plane, frame, window: range }: VolumeLayerProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [painter, setPainter] = useState<SlicePainter | null>(null);
   const [loaded, setLoaded] = useState("");
@@ -28,7 +28,7 @@ export function VolumeLayer({ slice, volume, channel, plane, frame, window: rang
   useEffect(() => {
     let made: SlicePainter | null = null;
     let gone = false;
-    SlicePainter.on(canvas.current!).then(
+    SlicePainter.on(canvas.current!, plane.axis).then(
       (one) => {
         made = one;
         if (gone) one.close();
@@ -50,11 +50,10 @@ export function VolumeLayer({ slice, volume, channel, plane, frame, window: rang
     );
   }, [painter, url]);
 
-  const place = volume.z_indices.indexOf(slice.z);
-  const ready = painter !== null && loaded === url && place >= 0;
+  const ready = painter !== null && loaded === url && depth !== undefined;
   useLayoutEffect(() => {
-    if (ready) painter.paint({ frame, plane, z_mm: volume.z_mm[place]!, window: range });
-  }, [ready, painter, frame.width, frame.height, frame.scale, frame.pan, plane, place, range?.[0], range?.[1], volume]);
+    if (ready) painter.paint({ frame, plane, depth, window: range });
+  }, [ready, painter, frame.width, frame.height, frame.scale, ...frame.pan, plane, depth, range?.[0], range?.[1], volume]);
 
   return <canvas class={`volume-layer${ready ? " ready" : ""}`} ref={canvas} aria-hidden="true" />;
 }

@@ -24,7 +24,7 @@ export function agreementWords(grid: CellGrid): string {
   return `${equal} of ${cells.length} cells equal`;
 }
 
-/** Teal where the slices agree, clear to orange the more they differ. */
+/** Teal where the slices agree, a white veil the more they differ; no class of lesion has these colours. */
 export function AgreementMap({ grid }: { grid: CellGrid }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [rows, columns] = [grid.length, grid[0]?.length ?? 0];
@@ -33,7 +33,7 @@ export function AgreementMap({ grid }: { grid: CellGrid }) {
     if (!context) return;
     const pixels = context.createImageData(columns, rows);
     grid.flat().forEach((value, i) => {
-      const colour = value < 0.005 ? [64, 200, 180, 70] : [255, 122, 60, Math.round(30 + 190 * value)];
+      const colour = value < 0.005 ? [64, 200, 180, 70] : [255, 255, 255, Math.round(20 + 170 * value)];
       pixels.data.set(colour, i * 4);
     });
     context.putImageData(pixels, 0, 0);

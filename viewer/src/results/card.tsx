@@ -1,87 +1,163 @@
-/** One match: its slice, how far away it is by either panel, who it is and where; the agreement map on pointing. */
+/** One match: its slice at a readable size, what it is worth, where its lesion lies; the agreement map on pointing. */
 
+import { useEffect, useRef, useState } from "preact/hooks";
+import * as api from "../api/client";
 import { styledUrl } from "../api/client";
-import type { Match } from "../api/types";
+import type { Match, Volume } from "../api/types";
 import { compareWith, useView } from "../state/actions";
-import { data, useData, type LaneName } from "../state/data";
+import { data, useData, volumeOf, type LaneName } from "../state/data";
+import type { SliceRef } from "../state/view";
+import { squareCentimetres, useLesion } from "../reading/lesion-facts";
 import { AgreementMap, agreementWords, disagreement } from "./agreement";
+import { comparedParts, detailWords, isPoor, lesionWords, levelWords, mainWorth, worthWords } from "./worth";
 
-interface CardProps {
-  match: Match;
-  lane: LaneName;
-  /** The largest distance in the lane, which fills the bar. */
-  farthest: number;
-}
+const PICTURE = 320;
 
-export function Card({ match, lane, farthest }: CardProps) {
-  const channel = useView((view) => view.channel);
-  const overlay = useView((view) => view.overlay);
+export function Card({ match, lane }: { match: Match; lane: LaneName }) {
+  const { channel, overlay, opacity, reading, ask } = useView((view) => view);
+  const volume = useData((now) => volumeOf(now, reading));
   const pointed = useData((now) => now.pointed?.match === match);
-  const grid = pointed ? disagreement(match, lane) : null;
+  const [z, button] = useHoverScroll(match);
+  const slice: SliceRef = { kind: "volume", key: match.volume_key, z };
+  const own = useLesion(reading, ask.mode === "slice" || ask.mode === "region");
+  const facts = useLesion({ ...slice, z: match.z });
+  const scrolled = z !== match.z;
+  const grid = pointed && !scrolled ? disagreement(match, lane) : null;
   const point = (on: boolean) => {
     if (!on && data.get().pointed?.match !== match) return;
     data.update((now) => ({ ...now, pointed: on ? { lane, match } : null }));
   };
+  const words = [
+    ...lesionWords(...comparedParts(own, facts, overlay)).filter(() => lane !== "comparators"),
+    levelWords(volume, reading?.z, match),
+    moved(match),
+  ].filter(Boolean);
+  const kind = overlay === "known" ? "label" : "mask";
+  const painted = overlay !== "none" && lane !== "comparators" && (kind === "mask" || match.label_url !== null);
   return (
-    <li class="card">
+    <li class={`card${isPoor(match, lane) ? " poor" : ""}`}>
       <button
         type="button"
-        onClick={() => compareWith({ kind: "volume", key: match.volume_key, z: match.z })}
+        ref={button}
+        tabIndex={match.rank === 1 ? 0 : -1}
+        onClick={() => compareWith(slice.z === match.z ? slice : { ...slice, z: match.z }, lane)}
         onPointerEnter={() => point(true)}
         onPointerLeave={() => point(false)}
         onFocus={() => point(true)}
         onBlur={() => point(false)}
-        aria-label={describe(match)}
+        aria-label={describe(match, lane, words)}
+        title={detailWords(match)}
       >
         <span class="card-picture">
-          {match.image_url ? (
-            <img src={styledUrl(match.image_url, { channel, height: 256 })} alt="" loading="lazy" draggable={false} />
-          ) : (
-            <img src={styledUrl(match.twin_url, { channel, height: 256 })} alt="" loading="lazy" draggable={false} />
-          )}
-          {overlay !== "none" && (
-            <img src={styledUrl(match.mask_url, { channel, height: 256 })} class="card-mask" alt="" draggable={false} />
+          <img
+            src={
+              match.image_url
+                ? api.pictureUrl(slice, "image", { channel, height: PICTURE })
+                : api.pictureUrl(slice, "reconstruction", { channel, height: PICTURE })
+            }
+            alt=""
+            loading="lazy"
+            draggable={false}
+          />
+          {painted && (
+            <img
+              src={scrolled ? api.pictureUrl(slice, kind, { channel, height: PICTURE }) : styledUrl((kind === "label" ? match.label_url : match.mask_url)!, { channel, height: PICTURE })}
+              class="card-mask"
+              style={{ opacity }}
+              alt=""
+              draggable={false}
+            />
           )}
           {grid && <AgreementMap grid={grid} />}
           <b class="rank">{match.rank}</b>
+          {scrolled && <span class="card-slice">slice {z}</span>}
+          {!match.image_url && <span class="card-slice">decoded, no image kept</span>}
+          {overlay === "known" && !match.label_url && lane !== "comparators" && <span class="card-slice">no known labels</span>}
         </span>
         <span class="card-words">
-          <span class="card-patient" title={match.patient_key}>
-            {match.patient_key}
-          </span>
-          <span class="card-place">{place(match)}</span>
-          <DistanceBar match={match} farthest={farthest} />
-          {grid && <span class="card-agreement">{agreementWords(grid)}</span>}
+          <span class="card-patient">{match.volume_key}</span>
+          <WorthBar match={match} lane={lane} />
+          <span class="card-place">{grid ? agreementWords(grid) : words.join(" · ")}</span>
+          {lane === "comparators" && <Doubt match={match} predicted={facts?.predicted.whole_mm2} />}
         </span>
       </button>
     </li>
   );
 }
 
-/** How far, split into what the anatomy and what the lesion adds. */
-function DistanceBar({ match, farthest }: { match: Match; farthest: number }) {
-  const share = (part: number) => `${(100 * part) / (farthest || 1)}%`;
+/** A slice without known lesion in which the model sees one is a doubtful picture of health. */
+function Doubt({ match, predicted }: { match: Match; predicted: number | undefined }) {
+  const area = match.doubtful_mm2 ?? predicted ?? 0;
+  return area >= DOUBTFUL_MM2 ? (
+    <span class="doubt">doubtful: the model sees {squareCentimetres(area)} of lesion here</span>
+  ) : (
+    <span class="card-place">no known lesion</span>
+  );
+}
+
+const DOUBTFUL_MM2 = 20;
+
+/** Agreement on one scale for all lanes; the distance alone where the server knows no better. */
+function WorthBar({ match, lane }: { match: Match; lane: LaneName }) {
+  const worth = mainWorth(match, lane);
+  if (!worth) return <span class="card-place">distance {match.distance.toFixed(2)}</span>;
   return (
-    <span
-      class="distance"
-      title={`Distance ${match.distance.toFixed(3)} = anatomy ${match.normal_part.toFixed(3)} + lesion ${match.abnormal_part.toFixed(3)}`}
-    >
-      <span class="distance-bar" aria-hidden="true">
-        <i class="normal" style={{ width: share(match.normal_part) }} />
-        <i class="abnormal" style={{ width: share(match.abnormal_part) }} />
+    <span class="worth">
+      <span class="worth-bar" aria-hidden="true">
+        <i style={{ width: `${100 * worth.value}%` }} />
       </span>
-      <span class="distance-value">{match.distance.toFixed(2)}</span>
+      <span class="worth-words">
+        {worthWords(match)}
+        {isPoor(match, lane) && ", poor"}
+      </span>
     </span>
   );
 }
 
-function place({ z, position, shift }: Match): string {
-  const moved =
-    shift && [shift.mirrored && "mirrored", (shift.rows || shift.columns) && "shifted"].filter(Boolean).join(", ");
-  return [`slice ${z}`, `${Math.round(position * 100)} %`, moved].filter(Boolean).join(" · ");
+/** The wheel over a match goes through its slices; leaving it goes back to the one that was found. */
+function useHoverScroll(match: Match): [number, { current: HTMLButtonElement | null }] {
+  const [z, setZ] = useState(match.z);
+  const button = useRef<HTMLButtonElement>(null);
+  const volume = useRef<Promise<Volume> | null>(null);
+  useEffect(() => {
+    const node = button.current;
+    if (!node) return;
+    let place: number | null = null;
+    const wheel = (event: WheelEvent) => {
+      if (event.ctrlKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const step = -Math.sign(event.deltaY);
+      volume.current ??= api.volume({ kind: "volume", key: match.volume_key, z: match.z });
+      void volume.current.then(
+        ({ z_indices }) => {
+          place = Math.min(z_indices.length - 1, Math.max(0, (place ?? z_indices.indexOf(match.z)) + step));
+          setZ(z_indices[place]!);
+        },
+        () => (volume.current = null),
+      );
+    };
+    const leave = () => {
+      place = null;
+      setZ(match.z);
+    };
+    node.addEventListener("wheel", wheel, { passive: false });
+    node.addEventListener("pointerleave", leave);
+    return () => {
+      node.removeEventListener("wheel", wheel);
+      node.removeEventListener("pointerleave", leave);
+    };
+  }, [match.volume_key, match.z]);
+  useEffect(() => setZ(match.z), [match.z]);
+  return [z, button];
 }
 
-function describe(match: Match): string {
+const moved = ({ shift }: Match): string =>
+  shift ? [shift.mirrored && "mirrored", (shift.rows || shift.columns) && "shifted"].filter(Boolean).join(", ") : "";
+
+function describe(match: Match, lane: LaneName, words: string[]): string {
   const parts = `${match.normal_part.toFixed(2)} from anatomy, ${match.abnormal_part.toFixed(2)} from lesion`;
-  return `Rank ${match.rank}: ${match.patient_key}, ${place(match)}, distance ${match.distance.toFixed(2)}, ${parts}. Compare.`;
+  const worth = worthWords(match) || `distance ${match.distance.toFixed(2)}, ${parts}`;
+  const poor = isPoor(match, lane) ? ", poor match" : "";
+  return `Rank ${match.rank}: ${match.volume_key}, slice ${match.z}, ${[worth, ...words].filter(Boolean).join(", ")}${poor}. Compare.`;
 }

@@ -4,7 +4,24 @@ import { askWith, useView } from "../state/actions";
 import { useData } from "../state/data";
 import { Segmented, Select, Slider } from "../shell/controls";
 
+/** What each metric compares, in a few words. */
+const METRICS: Record<string, string> = {
+  euclidean: "code vectors",
+  angular: "directions of code vectors",
+  hamming: "binary codes",
+  learned: "codes, by how their labels differ",
+  overlap: "labels that codes decode to",
+  fusion: "learned and overlap together",
+};
+
 const TOPS = [6, 12, 24, 48];
+
+const LEVELS: [string, string][] = [
+  ["", "anywhere"],
+  ["10", "here ± 10 mm"],
+  ["20", "here ± 20 mm"],
+  ["40", "here ± 40 mm"],
+];
 
 export function ResultsBar() {
   const question = useView((view) => view.question);
@@ -23,7 +40,7 @@ export function ResultsBar() {
         value={question.layout}
         onChange={(layout) => askWith({ layout })}
       />
-      <div class="weight" title={alone ? "Anywhere compares the lesion alone" : words}>
+      <div class="weight" title={alone ? "Anywhere compares the lesion alone" : `Acts on the list by both: ${words}`}>
         <span class="weight-normal">anatomy</span>
         <Slider
           label="Between anatomy and lesion"
@@ -37,7 +54,14 @@ export function ResultsBar() {
         />
         <span class="weight-abnormal">lesion</span>
         <output class="weight-words">{alone ? "lesion alone" : `${100 - lesion} : ${lesion}`}</output>
+        <span class="hint acts-on">for “By both”</span>
       </div>
+      <Select
+        label="Level"
+        value={question.level === null ? "" : String(question.level)}
+        choices={LEVELS}
+        onChange={(value) => askWith({ level: value ? Number(value) : null })}
+      />
       <span class="spring" />
       <input
         class="filter-text"
@@ -68,7 +92,7 @@ export function ResultsBar() {
         value={question.metric || archive?.default_metric || ""}
         choices={(archive?.metrics ?? []).map(({ name, ready }) => [
           name,
-          ready ? name : `${name} (being prepared)`,
+          ready ? `${name}: ${METRICS[name] ?? "distance between codes"}` : `${name} (being prepared)`,
           !ready,
         ])}
         onChange={(metric) => askWith({ metric })}

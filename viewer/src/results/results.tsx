@@ -1,16 +1,18 @@
-/** What was found: lanes of cards under one row of controls. */
+/** What was found: lanes of matches under one row of controls; a lane that is closed is one line. */
 
 import { useView } from "../state/actions";
 import { lanesOf } from "../state/asking";
 import { useData, type Lane, type LaneName } from "../state/data";
+import { prefer, usePreferences } from "../state/preferences";
+import { lookNow } from "../state/opening";
 import { Card } from "./card";
 import { ResultsBar } from "./results-bar";
 
-const TITLES: Record<LaneName, [title: string, meaning: string]> = {
-  normal: ["By anatomy", "the normal panel alone"],
-  both: ["By both", "anatomy and lesion"],
-  abnormal: ["By lesion", "the abnormal panel alone"],
-  comparators: ["Comparators", "real slices without lesion, same anatomy"],
+export const LANE_TITLES: Record<LaneName, [title: string, meaning: string]> = {
+  normal: ["By anatomy", "same brain, whatever the lesion"],
+  both: ["By both", "anatomy and lesion together"],
+  abnormal: ["By lesion", "same lesion, whatever the brain"],
+  comparators: ["Comparators", "real slices without known lesion, same anatomy"],
 };
 
 export function Results() {
@@ -35,29 +37,47 @@ export function Results() {
 
 function LaneRow({ name }: { name: LaneName }) {
   const lane = useData((now) => now.lanes[name]);
-  const [title, meaning] = TITLES[name];
+  const open = usePreferences((now) => now.lanes.includes(name));
+  const lanes = usePreferences((now) => now.lanes);
+  const one = useView((view) => view.question.layout === "one");
+  const [title, meaning] = LANE_TITLES[name];
   const matches = lane.answer?.matches ?? [];
-  const farthest = Math.max(0, ...matches.map((match) => match.distance));
+  const shown = open || (one && name === "both");
+  const toggle = () => prefer({ lanes: open ? lanes.filter((other) => other !== name) : [...lanes, name] });
   return (
     <section class={`lane ${name}${lane.busy ? " busy" : ""}`} aria-label={title} aria-busy={lane.busy}>
       <header>
-        <h3>{title}</h3>
-        <p>{meaning}</p>
-        <p class="timing" title={timing(lane)}>
+        <h3>
+          <button type="button" class="lane-toggle" aria-expanded={shown} onClick={toggle}>
+            <span aria-hidden="true">{shown ? "▾" : "▸"}</span> {title}
+          </button>
+        </h3>
+        <span class="lane-meaning">{meaning}</span>
+        <span class="timing" title={timing(lane)}>
           {lane.answer && `${matches.length} found`}
-        </p>
+        </span>
       </header>
-      {matches.length > 0 ? (
-        <ol class="cards">
+      {shown && matches.length > 0 && (
+        <ol class="cards" onKeyDown={moveAlong}>
           {matches.map((match) => (
-            <Card key={`${match.volume_key}/${match.z}`} match={match} lane={name} farthest={farthest} />
+            <Card key={`${match.volume_key}/${match.z}`} match={match} lane={name} />
           ))}
         </ol>
-      ) : (
-        <p class="empty">{emptiness(lane, name)}</p>
       )}
+      {shown && !matches.length && <Emptiness lane={lane} name={name} />}
     </section>
   );
+}
+
+/** A lane is one stop of the Tab key; ← and → go along it. */
+function moveAlong(event: KeyboardEvent): void {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step) return;
+  const buttons = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>(".card button")];
+  const next = buttons[buttons.indexOf(document.activeElement as HTMLElement) + step];
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
 }
 
 const timing = ({ answer, roundTrip }: Lane): string =>
@@ -65,11 +85,29 @@ const timing = ({ answer, roundTrip }: Lane): string =>
     ? `answered in ${roundTrip.toFixed(0)} ms, of which searching took ${answer.took_ms.toFixed(1)} ms`
     : "";
 
-function emptiness({ busy, error, answer }: Lane, name: LaneName): string {
-  if (error) return error;
-  if (busy) return "Searching…";
-  if (!answer) return "Nothing is asked yet.";
-  return name === "comparators"
-    ? "No lesion-free slice of another patient fits these filters."
-    : "Nobody fits these filters. Loosen them.";
+function Emptiness({ lane: { busy, error, answer }, name }: { lane: Lane; name: LaneName }) {
+  const patients = useData((now) => now.archive?.patients);
+  const outage = useData((now) => now.outage);
+  if (error) {
+    return (
+      <p class="empty">
+        {error}{" "}
+        {outage !== null && (
+          <button type="button" class="quiet" onClick={() => void lookNow()}>
+            Retry
+          </button>
+        )}
+      </p>
+    );
+  }
+  if (busy) return <p class="empty">Searching…</p>;
+  if (!answer) return <p class="empty">Nothing is asked yet.</p>;
+  if (patients === 1) return <p class="empty">This archive holds one patient: there is nobody else to find.</p>;
+  return (
+    <p class="empty">
+      {name === "comparators"
+        ? "No slice of another patient is known to be free of lesion, or none fits these filters."
+        : "Nobody fits these filters. Loosen them."}
+    </p>
+  );
 }

@@ -9,10 +9,10 @@ interface SegmentedProps<T extends string> {
   onChange: (value: T) => void;
 }
 
-/** A few choices of which one holds. */
+/** A few choices of which one holds; ← and → move between them, ↑ and ↓ stay with the slices. */
 export function Segmented<T extends string>({ label, choices, value, onChange }: SegmentedProps<T>) {
   const move = (event: KeyboardEvent) => {
-    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
@@ -43,15 +43,18 @@ export function Segmented<T extends string>({ label, choices, value, onChange }:
 
 interface SelectProps {
   label: string;
+  hint?: string;
+  /** Whether the label is only read out. */
+  bare?: boolean;
   value: string;
   choices: readonly (readonly [value: string, title: string, disabled?: boolean])[];
   onChange: (value: string) => void;
 }
 
-export function Select({ label, value, choices, onChange }: SelectProps) {
+export function Select({ label, hint, bare, value, choices, onChange }: SelectProps) {
   return (
-    <label class="select">
-      <span>{label}</span>
+    <label class="select" title={hint}>
+      <span class={bare ? "unseen" : undefined}>{label}</span>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
         {choices.map(([choice, title, disabled]) => (
           <option key={choice} value={choice} disabled={disabled}>

@@ -2,16 +2,13 @@
 
 import { useRef } from "preact/hooks";
 import * as api from "../api/client";
-import { CHANNEL_TITLES, type ExportFormat } from "../api/types";
+import { titleOf, type ExportFormat } from "../api/types";
 import { asked } from "../state/effects";
 import { useView, view } from "../state/actions";
-import { data, messageOf, say, useData, volumeOf, type LaneName } from "../state/data";
-
-const FILES: Record<ExportFormat, string> = {
-  figure: "diptych-figure.png",
-  csv: "diptych-matches.csv",
-  json: "diptych-matches.json",
-};
+import { messageOf, say, useData, volumeOf } from "../state/data";
+import { lanesOf } from "../state/asking";
+import { LANE_TITLES } from "../results/results";
+import { valuesOf } from "../reading/measures";
 
 export function ExportMenu() {
   const menu = useRef<HTMLDetailsElement>(null);
@@ -45,29 +42,35 @@ export function ExportMenu() {
         <button
           type="button"
           disabled={!volume?.export_urls.mask}
-          onClick={() => act(saveVolume(volume?.export_urls.mask, "diptych-predicted-lesion.nii.gz"))}
+          onClick={() => act(saveVolume(volume?.export_urls.mask, `${volume?.volume_key}-predicted-lesion.nii.gz`))}
         >
           Predicted lesion (NIfTI)
         </button>
         <button
           type="button"
           disabled={!twin}
-          onClick={() => act(saveVolume(twin, `diptych-healthy-twin-${channel}.nii.gz`))}
+          onClick={() => act(saveVolume(twin, `${volume?.volume_key}-healthy-twin-${channel}.nii.gz`))}
         >
-          {`Healthy twin, ${CHANNEL_TITLES[channel]} (NIfTI)`}
+          {`Healthy twin, ${titleOf(channel)} (NIfTI)`}
         </button>
-        <p class="hint">Lanes export the list by both.</p>
+        <p class="hint">Answers hold all lanes, and what was measured.</p>
       </div>
     </details>
   );
 }
 
-/** The search of the main lane, as it was asked last. */
+/** All lanes as they are asked now, and what was measured. */
 async function saveAnswer(format: ExportFormat): Promise<void> {
-  const lane: LaneName = "both";
-  const body = await asked(view.get(), lane);
-  if (!body || !data.get().lanes[lane].answer) throw new Error("There is no answer to export yet.");
-  save(await api.exported(body, format), FILES[format]);
+  const now = view.get();
+  const lanes = [];
+  for (const lane of lanesOf(now.question)) {
+    const search = await asked(now, lane);
+    if (search) lanes.push({ title: LANE_TITLES[lane][0], search, comparators: lane === "comparators" });
+  }
+  if (!lanes.length) throw new Error("There is no answer to export yet.");
+  const measures = now.measures.map((one) => ({ kind: one.kind, z: one.z, points_mm: one.points, ...valuesOf(one) }));
+  const { name, blob } = await api.exported({ format, lanes, measures });
+  save(blob, name);
 }
 
 const POLL_MS = 700;

@@ -4,24 +4,36 @@ import { useEffect, useState } from "preact/hooks";
 import { history, useView } from "../state/actions";
 import { shareable } from "../state/address";
 import { say, useData } from "../state/data";
+import { prefer, usePreferences } from "../state/preferences";
 import { ExportMenu } from "./export-menu";
 
 export function Header({ onHelp }: { onHelp: () => void }) {
   const archive = useData((now) => now.archive);
+  const list = usePreferences((now) => now.list);
   useView((view) => view); // undo depends on every change
   return (
     <header class="top">
+      <button
+        type="button"
+        class="quiet list-toggle"
+        aria-label="List of patients"
+        aria-expanded={list}
+        title="Show or hide the list of patients"
+        onClick={() => prefer({ list: !list })}
+      >
+        ☰
+      </button>
       <h1>
         <Mark /> Diptych
       </h1>
       {archive && (
         <p class="archive" title={archive.problems.join("\n")}>
-          {archive.name} · {archive.patients} patients · {archive.slices.toLocaleString("en")} slices
+          {archive.name} · {archive.patients} {archive.patients === 1 ? "patient" : "patients"} · {archive.slices.toLocaleString("en")} slices
           {archive.problems.length > 0 && ` · ${archive.problems.length} damaged`}
         </p>
       )}
       <span class="spring" />
-      <p class="notice">Research use only, not a medical device.</p>
+      <p class="notice safety">Research use only, not a medical device.</p>
       <button
         type="button"
         class="quiet"

@@ -1,10 +1,10 @@
 /** The keyboard: one table of keys, which the help sheet shows too. */
 
-import { CHANNELS } from "../api/types";
 import {
   askWith,
   changeWindow,
   closeCompare,
+  closePrior,
   goToLesion,
   history,
   open,
@@ -17,7 +17,10 @@ import {
   view,
   zoomBy,
 } from "../state/actions";
-import { data, volumeOf } from "../state/data";
+import { nextMatch } from "../compare/matches";
+import { hang } from "../reading/reading-bar";
+import { cine } from "../reading/slice-rail";
+import { data } from "../state/data";
 
 export interface Shortcut {
   keys: string[];
@@ -29,17 +32,28 @@ const overlays = ["none", "predicted", "known"] as const;
 
 function nextOverlay(): void {
   const now = view.get();
-  const known = Boolean(volumeOf(data.get(), now.reading)?.label_urls.lesion);
-  const choices = overlays.slice(0, known ? 3 : 2);
-  if (now.compare) setCompare({ labels: choices[(choices.indexOf(now.compare.labels) + 1) % choices.length]! });
-  else set("overlay", choices[(choices.indexOf(now.overlay) + 1) % choices.length]!);
+  const next = (value: (typeof overlays)[number]) => overlays[(overlays.indexOf(value) + 1) % overlays.length]!;
+  if (now.compare) setCompare({ labels: next(now.compare.labels) });
+  else set("overlay", next(now.overlay));
 }
 
-function nextPatient(step: number): void {
+export function nextPatient(step: number): void {
   const { items } = data.get().worklist;
   const place = items.findIndex((item) => item.volume_key === view.get().reading?.key);
   const next = items[place < 0 ? 0 : place + step];
   if (next) open({ kind: "volume", key: next.volume_key, z: next.representative_z });
+}
+
+function nextHanging(): void {
+  const choices = ["one", "three", "planes"] as const;
+  hang(choices[(choices.indexOf(view.get().hanging) + 1) % choices.length]!);
+}
+
+function goBack(): void {
+  const now = view.get();
+  if (now.compare) closeCompare();
+  else if (now.prior) closePrior();
+  else if (now.tool !== "crosshair") set("tool", "crosshair");
 }
 
 function layout(name: "swipe" | "blink"): void {
@@ -67,18 +81,27 @@ export const SHORTCUTS: { title: string; items: Shortcut[] }[] = [
   {
     title: "Picture",
     items: [
-      ...CHANNELS.map((channel, i) => ({
+      ...[0, 1, 2, 3].map((i) => ({
         keys: [String(i + 1)],
-        words: ["T1", "T1Gd", "T2", "FLAIR"][i]!,
-        act: () => showChannel(channel),
+        words: `channel ${i + 1}`,
+        act: () => {
+          const channel = data.get().archive?.channels[i];
+          if (channel) showChannel(channel);
+        },
       })),
-      { keys: ["g"], words: "four channels at once", act: () => set("four", !view.get().four) },
+      { keys: ["g"], words: "all channels at once", act: () => set("four", !view.get().four) },
       { keys: ["o"], words: "lesion overlay: none, predicted, known", act: nextOverlay },
       { keys: ["+", "="], words: "zoom in", act: () => zoomBy(1.25) },
       { keys: ["-"], words: "zoom out", act: () => zoomBy(0.8) },
       { keys: ["w"], words: "narrower window", act: () => changeWindow(-0.1, 0) },
       { keys: ["e"], words: "wider window", act: () => changeWindow(0.1, 0) },
       { keys: ["0"], words: "usual window, whole picture, no crosshair", act: resetPicture },
+      { keys: ["h"], words: "layout: 1, 3, 2×2", act: nextHanging },
+      { keys: [" "], words: "play through the slices", act: () => cine.set(!cine.get()) },
+      { keys: ["x"], words: "crosshair", act: () => set("tool", "crosshair") },
+      { keys: ["d"], words: "measure a length", act: () => set("tool", "length") },
+      { keys: ["j"], words: "measure two diameters (RANO)", act: () => set("tool", "bidirectional") },
+      { keys: ["a"], words: "measure an area", act: () => set("tool", "area") },
       { keys: ["t"], words: "original or healthy twin", act: () => set("swipe", view.get().swipe > 0 ? 0 : 1) },
     ],
   },
@@ -108,7 +131,10 @@ export const SHORTCUTS: { title: string; items: Shortcut[] }[] = [
     items: [
       { keys: ["v"], words: "swipe", act: () => layout("swipe") },
       { keys: ["b"], words: "blink", act: () => layout("blink") },
-      { keys: ["Escape"], words: "back to the results", act: () => view.get().compare && closeCompare() },
+      { keys: [">", "."], words: "next match", act: () => nextMatch(1) },
+      { keys: ["<", ","], words: "previous match", act: () => nextMatch(-1) },
+      { keys: ["y"], words: "map of agreeing cells", act: () => setCompare({ agreement: !view.get().compare?.agreement }) },
+      { keys: ["Escape"], words: "back to the results, or to the crosshair", act: goBack },
     ],
   },
 ];
@@ -126,15 +152,40 @@ export function startKeyboard(onHelp: () => void): () => void {
       else history.undo();
       return;
     }
-    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || belongsTo(event)) return;
     const act = event.key === "?" ? onHelp : table.get(event.key);
     if (!act) return;
     event.preventDefault();
     act();
   };
-  window.addEventListener("keydown", listen);
-  return () => window.removeEventListener("keydown", listen);
+  // Before any control sees it: a menu or slider that was clicked must not take the keys of the picture.
+  window.addEventListener("keydown", listen, true);
+  window.addEventListener("pointerdown", byPointer, true);
+  window.addEventListener("keydown", byKeyboard, true);
+  return () => {
+    window.removeEventListener("keydown", listen, true);
+    window.removeEventListener("pointerdown", byPointer, true);
+    window.removeEventListener("keydown", byKeyboard, true);
+  };
 }
 
-const typing = (target: EventTarget | null): boolean =>
-  target instanceof HTMLElement && target.matches("input, select, textarea, [contenteditable]");
+/** Whether the focus was put where it is by the keyboard; only then do arrows belong to the control that has it. */
+let tabbed = false;
+const byPointer = (): void => {
+  tabbed = false;
+};
+const byKeyboard = (event: KeyboardEvent): void => {
+  if (event.key === "Tab") tabbed = true;
+};
+
+const TEXT = "input:not([type=range]):not([type=checkbox]), textarea, [contenteditable]";
+const CONTROLS = "select, input[type=range], [role=radio], [role=slider], .patient, .card button, summary, button";
+
+const typing = (target: EventTarget | null): boolean => target instanceof HTMLElement && target.matches(TEXT);
+
+/** Whether a key is the focused control's own: everything in a text field; arrows and Space where Tab has led. */
+function belongsTo(event: KeyboardEvent): boolean {
+  if (typing(event.target)) return true;
+  if (!(event.target instanceof HTMLElement) || !event.target.matches(CONTROLS)) return false;
+  return tabbed && (event.key === " " || /^(Arrow|Page|Home|End)/.test(event.key));
+}

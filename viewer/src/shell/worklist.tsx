@@ -12,18 +12,24 @@ const setFilter = (change: Partial<VolumeFilter>): void =>
   data.update((now) => ({ ...now, worklist: { ...now.worklist, filter: { ...now.worklist.filter, ...change } } }));
 
 export function Worklist() {
-  const { items, total, busy, error } = useData((now) => now.worklist);
+  const { items, total, busy, error, filter } = useData((now) => now.worklist);
+  const reading = useView((view) => view.reading);
+  const isOpen = (item: VolumeSummary) => reading?.kind === "volume" && reading.key === item.volume_key;
+  const filtered = Object.values(filter).some(Boolean);
+  const empty = filtered
+    ? "No patient fits. Clear the search box or the filters."
+    : "This archive holds no patient yet. Add some with 'diptych index', or drop one here.";
   return (
     <nav class="worklist" aria-label="Patients">
       <Filters />
       <Uploads />
-      <ul class="patients" aria-busy={busy}>
-        {items.map((item) => (
-          <Patient key={item.volume_key} item={item} />
+      <ul class="patients" aria-busy={busy} onKeyDown={moveInList}>
+        {items.map((item, i) => (
+          <Patient key={item.volume_key} item={item} stop={items.some(isOpen) ? isOpen(item) : i === 0} />
         ))}
         {error && <li class="empty">{error}</li>}
         {!error && !items.length && (
-          <li class="empty">{busy ? "Loading…" : "No patient fits. Clear the search box or the filters."}</li>
+          <li class="empty">{busy ? "Loading…" : empty}</li>
         )}
         {items.length < total && (
           <li>
@@ -88,7 +94,17 @@ function Filters() {
   );
 }
 
-function Patient({ item }: { item: VolumeSummary }) {
+/** The list is one stop of the Tab key; arrows go through it where Tab has led. */
+function moveInList(event: KeyboardEvent): void {
+  const step = { ArrowUp: -1, ArrowDown: 1, PageUp: -8, PageDown: 8 }[event.key];
+  if (!step) return;
+  const all = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("button")];
+  const place = all.indexOf(document.activeElement as HTMLElement);
+  event.preventDefault();
+  all[Math.min(all.length - 1, Math.max(0, place + step))]?.focus();
+}
+
+function Patient({ item, stop }: { item: VolumeSummary; stop: boolean }) {
   const chosen = useView((view) => view.reading?.kind === "volume" && view.reading.key === item.volume_key);
   const facts = [item.sex, item.age !== null && `${Math.round(item.age)} y`, item.source].filter(Boolean).join(" · ");
   return (
@@ -97,6 +113,7 @@ function Patient({ item }: { item: VolumeSummary }) {
         type="button"
         class="patient"
         aria-current={chosen}
+        tabIndex={stop ? 0 : -1}
         onClick={() => open({ kind: "volume", key: item.volume_key, z: item.representative_z })}
       >
         {item.thumbnail_url ? (
@@ -106,7 +123,7 @@ function Patient({ item }: { item: VolumeSummary }) {
         )}
         <span class="patient-words">
           <b>{item.volume_key}</b>
-          <span>{facts || `${item.slices} slices`}</span>
+          {facts && <span>{facts}</span>}
           <span>{lesionWords(item)}</span>
         </span>
       </button>
@@ -117,5 +134,5 @@ function Patient({ item }: { item: VolumeSummary }) {
 function lesionWords({ largest_lesion_mm2: area, lesion_source }: VolumeSummary): string {
   if (area === null) return "lesion unknown";
   const words = area > 0 ? `lesion ${(area / 100).toFixed(1)} cm²` : "no lesion";
-  return lesion_source === "predicted" ? `${words} (predicted)` : words;
+  return `${words} (${lesion_source === "predicted" ? "predicted" : "known"})`;
 }

@@ -9,6 +9,8 @@ import {
   sameVolume,
   type Ask,
   type Compare,
+  type Measure,
+  type Prior,
   type Question,
   type SliceRef,
   type Stroke,
@@ -22,16 +24,18 @@ export const useView = <S>(select: (value: View) => S): S => useStore(view, sele
 /** The usual window of a channel, to which chosen ones are relative. */
 export const USUAL: Range = [0, 1];
 const ZOOM: Range = [0.5, 12];
+const MOST_MEASURES = 40;
 
 const clamp = (value: number, [low, high]: Range): number => Math.min(high, Math.max(low, value));
 
 /** Look at a slice; one of another volume starts with the whole picture. */
 export function open(slice: SliceRef): void {
   history.change("open", (now) => {
-    if (sameVolume(now.reading, slice)) return { ...now, reading: slice, compare: null };
+    if (sameVolume(now.reading, slice)) return { ...now, reading: slice, compare: null, prior: null };
     const { mode } = now.ask;
     const ask: Ask = { ...now.ask, mode: mode === "compose" ? mode : "slice", region: [], strokes: [] };
-    return { ...now, reading: slice, zoom: 1, pan: [0, 0], crosshair: null, windows: {}, swipe: 0, ask, compare: null };
+    const picture = { zoom: 1, pan: [0, 0], crosshair: null, windows: {}, swipe: 0, measures: [] } as const;
+    return { ...now, ...picture, reading: slice, ask, compare: null, prior: null };
   });
 }
 
@@ -58,7 +62,7 @@ export function goToLesion(): void {
 
 export const showChannel = (channel: Channel): void => history.change("channel", (now) => ({ ...now, channel }));
 
-export const set = <K extends "four" | "overlay" | "opacity" | "changed" | "swipe" | "crosshair">(
+export const set = <K extends "four" | "overlay" | "opacity" | "changed" | "swipe" | "crosshair" | "hanging" | "tool">(
   name: K,
   value: View[K],
 ): void => history.change(name, (now) => ({ ...now, [name]: value }));
@@ -72,6 +76,24 @@ export function changeWindow(width: number, level: number): void {
     return { ...now, windows: { ...now.windows, [now.channel]: [middle - half, middle + half] as const } };
   });
 }
+
+/** Show a channel in a window, as shares of the usual one; without it, in the usual one. */
+export function setWindow(window: Range | null): void {
+  history.change("window preset", (now) => {
+    const { [now.channel]: _, ...others } = now.windows;
+    return { ...now, windows: window ? { ...others, [now.channel]: window } : others };
+  });
+}
+
+/** Keep a measurement; each is a step of its own. */
+export const addMeasure = (measure: Measure): void =>
+  history.change(`measure ${view.get().measures.length}`, (now) => ({
+    ...now,
+    measures: [...now.measures, measure].slice(-MOST_MEASURES),
+  }));
+
+export const removeMeasure = (measure: Measure): void =>
+  history.change("measure removed", (now) => ({ ...now, measures: now.measures.filter((one) => one !== measure) }));
 
 /** Zoom, keeping the point `at` (millimetres from the field's centre) where it is. */
 export function zoomBy(factor: number, at: readonly [number, number] = view.get().pan): void {
@@ -106,15 +128,37 @@ export const addStroke = (stroke: Stroke): void =>
     ask: { ...now.ask, strokes: [...now.ask.strokes, stroke] },
   }));
 
-export const compareWith = (slice: SliceRef): void =>
+export const compareWith = (slice: SliceRef, lane = ""): void =>
   history.change(`compare ${slice.key} ${slice.z}`, (now) => ({
     ...now,
-    compare: { layout: "side", labels: "none", ...now.compare, with: slice, from: now.reading?.z ?? 0 },
+    compare: {
+      layout: "side",
+      labels: now.overlay,
+      agreement: false,
+      ...now.compare,
+      lane,
+      with: slice,
+      from: now.reading?.z ?? 0,
+    },
   }));
 
 export const setCompare = (change: Partial<Compare>): void =>
   history.change(`compare ${Object.keys(change).join()}`, (now) =>
     now.compare ? { ...now, compare: { ...now.compare, ...change } } : now,
   );
+
+export const showPrior = (key: string): void =>
+  history.change(`prior ${key}`, (now) => ({
+    ...now,
+    prior: { show: "lesions", ...now.prior, key },
+    compare: null,
+  }));
+
+export const setPrior = (change: Partial<Prior>): void =>
+  history.change(`prior ${Object.keys(change).join()}`, (now) =>
+    now.prior ? { ...now, prior: { ...now.prior, ...change } } : now,
+  );
+
+export const closePrior = (): void => history.change("prior", (now) => ({ ...now, prior: null }));
 
 export const closeCompare = (): void => history.change("compare", (now) => ({ ...now, compare: null }));

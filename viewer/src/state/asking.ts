@@ -21,7 +21,7 @@ export function subjectOf(view: View, labels: string | null): Subject | null {
 
 /** Which lanes are on the page. */
 export function lanesOf({ layout }: Question): readonly LaneName[] {
-  return layout === "lanes" ? ["normal", "both", "abnormal", "comparators"] : ["both", "comparators"];
+  return layout === "lanes" ? ["both", "abnormal", "normal", "comparators"] : ["both", "comparators"];
 }
 
 /** The search of one lane. Only a lesion can lie anywhere, so the slider gives way to it. */
@@ -42,6 +42,7 @@ export function searchOf(lane: LaneName, view: View, subject: Subject, usualMetr
     },
     inside_lesion: question.insideLesion && lane !== "comparators",
     anywhere: by === "abnormal" ? question.anywhere : null,
+    ...(question.level !== null && lane !== "comparators" && { level_mm: question.level }),
     include_own: false,
   };
   const region = ask.mode === "region" && lane !== "comparators" ? ask.region : [];

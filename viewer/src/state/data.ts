@@ -32,6 +32,8 @@ export interface Data {
   readonly archive: ArchiveInfo | null;
   readonly archiveError: string | null;
   readonly needsToken: boolean;
+  /** Since when the server does not answer; null while it does. */
+  readonly outage: number | null;
   readonly worklist: {
     readonly filter: VolumeFilter;
     readonly items: readonly VolumeSummary[];
@@ -43,6 +45,8 @@ export interface Data {
   readonly subject: { readonly busy: boolean; readonly view: SubjectView | null; readonly error: string | null };
   readonly lanes: Readonly<Record<LaneName, Lane>>;
   readonly uploads: readonly UploadEntry[];
+  /** Files on their way to the server, and how much has gone. */
+  readonly sending: { readonly files: readonly string[]; readonly share: number } | null;
   /** The match under the pointer or the focus. */
   readonly pointed: { readonly lane: LaneName; readonly match: Match } | null;
   readonly notices: readonly Notice[];
@@ -54,11 +58,13 @@ export const data = new Store<Data>({
   archive: null,
   archiveError: null,
   needsToken: false,
+  outage: null,
   worklist: { filter: { text: "", source: "", tag: "", lesion: "" }, items: [], total: 0, busy: true, error: null },
   volumes: {},
   subject: { busy: false, view: null, error: null },
   lanes: { normal: EMPTY_LANE, both: EMPTY_LANE, abnormal: EMPTY_LANE, comparators: EMPTY_LANE },
   uploads: [],
+  sending: null,
   pointed: null,
   notices: [],
 });

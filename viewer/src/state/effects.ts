@@ -22,9 +22,14 @@ class Latest {
     this.controller = new AbortController();
     const { signal } = this.controller;
     setTimeout(() => {
-      if (!signal.aborted) task(signal).catch((cause: unknown) => signal.aborted || say(messageOf(cause), "error"));
+      if (!signal.aborted) task(signal).catch((cause: unknown) => signal.aborted || tell(cause));
     }, delay);
     return true;
+  }
+
+  /** Let the same task be run again. */
+  forget(): void {
+    this.key = "";
   }
 
   stop(): void {
@@ -37,6 +42,8 @@ const SCROLL_MS = 60;
 const pending = { subject: new Latest(), worklist: new Latest() };
 const searches = Object.fromEntries(LANES.map((lane) => [lane, new Latest()])) as Record<LaneName, Latest>;
 const loading = new Set<string>();
+/** Volumes that may have changed since they were loaded. */
+const stale = new Set<string>();
 
 export function startEffects(): void {
   view.subscribe(follow);
@@ -50,18 +57,20 @@ export function startEffects(): void {
 function follow(now: View): void {
   for (const slice of [now.reading, now.compare?.with, now.ask.anatomyOf, now.ask.lesionOf])
     if (slice) void loadVolume(slice);
+  if (now.prior) void loadVolume({ kind: "volume", key: now.prior.key, z: 0 });
   void ask(now);
 }
 
 async function loadVolume(slice: SliceRef): Promise<void> {
   const id = volumeId(slice);
-  if (loading.has(id) || data.get().volumes[id]) return;
+  if (loading.has(id) || (data.get().volumes[id] && !stale.has(id))) return;
   loading.add(id);
+  stale.delete(id);
   try {
     const volume = await api.volume(slice);
     data.update((now) => ({ ...now, volumes: { ...now.volumes, [id]: volume } }));
   } catch (cause) {
-    say(messageOf(cause), "error");
+    tell(cause);
   } finally {
     loading.delete(id);
   }
@@ -69,8 +78,9 @@ async function loadVolume(slice: SliceRef): Promise<void> {
 
 const PAGE = 60;
 
-export function loadWorklist(offset = 0): void {
-  const { filter } = data.get().worklist;
+/** Load the list; `again` keeps as much of it as was shown. */
+export function loadWorklist(offset = 0, again = false): void {
+  const { filter, items: shown } = data.get().worklist;
   const patch = (change: Partial<Data["worklist"]>) =>
     data.update((now) => ({ ...now, worklist: { ...now.worklist, ...change } }));
   pending.worklist.run(
@@ -79,7 +89,7 @@ export function loadWorklist(offset = 0): void {
     async (signal) => {
       patch({ busy: true, error: null });
       try {
-        const page = await api.volumes(filter, offset, PAGE, signal);
+        const page = await api.volumes(filter, offset, offset ? PAGE : Math.max(PAGE, again ? shown.length : 0), signal);
         const earlier = offset ? data.get().worklist.items : [];
         patch({ busy: false, items: [...earlier, ...page.items], total: page.total });
       } catch (cause) {
@@ -87,6 +97,13 @@ export function loadWorklist(offset = 0): void {
       }
     },
   );
+}
+
+/** Say what went wrong; a server that is away says it once for the whole page, and is asked again until it is back. */
+function tell(cause: unknown): void {
+  if (cause instanceof api.ApiError && cause.status === 0)
+    data.update((now) => ({ ...now, outage: now.outage ?? Date.now() }));
+  else say(messageOf(cause), "error");
 }
 
 /** The sketch as the server wants it; null where nothing is painted. */
@@ -128,6 +145,15 @@ async function ask(now: View): Promise<void> {
   }
 }
 
+/** Ask for everything once more: the archive has changed, or the server was away. */
+export function askAgain(): void {
+  pending.subject.forget();
+  for (const lane of LANES) searches[lane].forget();
+  for (const id of Object.keys(data.get().volumes)) if (id.startsWith("volume:")) stale.add(id);
+  loadWorklist(0, true);
+  follow(view.get());
+}
+
 /** The search that fills a lane, for those who want its answer in another form. */
 export async function asked(now: View, lane: LaneName): Promise<SearchBody | null> {
   const { archive } = data.get();
@@ -145,7 +171,9 @@ async function fill(lane: LaneName, asked: Promise<Answer>, signal: AbortSignal)
     const answer = await asked;
     if (!signal.aborted) patch({ busy: false, error: null, answer, roundTrip: performance.now() - started });
   } catch (cause) {
-    if (!signal.aborted) patch({ busy: false, error: messageOf(cause), answer: null });
+    if (signal.aborted) return;
+    if (cause instanceof api.ApiError && cause.status === 0) tell(cause);
+    patch({ busy: false, error: messageOf(cause), answer: null });
   }
 }
 

@@ -5,8 +5,8 @@
  * the archive can turn back. Uploads are never written.
  */
 
-import { CHANNELS, type Anywhere, type Channel } from "../api/types";
-import { START, type Cell, type Question, type SliceRef, type Stroke, type View } from "./view";
+import type { Anywhere, Channel, Range } from "../api/types";
+import { START, type Cell, type Measure, type Question, type SliceRef, type Stroke, type View } from "./view";
 
 /** Turns the hash of a volume into its key, where the archive has it. */
 export type Resolve = (hash: string) => string | undefined;
@@ -32,11 +32,16 @@ export function writeAddress(view: View, salt: string): string {
   put("zoom", view.zoom.toFixed(2), "1.00");
   put("pan", view.pan.map((mm) => mm.toFixed(1)).join(","), "0.0,0.0");
   put("x", view.crosshair?.map((mm) => mm.toFixed(1)).join(","));
+  put("h", view.hanging, START.hanging);
+  put("ms", view.measures.map(writeMeasure).join("_"));
   put("o", view.overlay, START.overlay);
+  put("op", view.opacity.toFixed(2), START.opacity.toFixed(2));
+  put("sw", view.swipe.toFixed(2), "0.00");
   put("d", view.changed, START.changed);
   put(
     "w",
     Object.entries(view.windows)
+      .flatMap(([name, range]) => (range ? [[name, range] as const] : []))
       .map(([name, range]) => `${name}:${range[0].toFixed(2)}:${range[1].toFixed(2)}`)
       .join(","),
   );
@@ -44,6 +49,10 @@ export function writeAddress(view: View, salt: string): string {
   put("share", question.lesionShare.toFixed(2), "0.50");
   put("m", question.metric);
   put("n", String(question.top), String(START.question.top));
+  put("fs", question.source);
+  put("ft", question.tag);
+  put("fx", question.text);
+  put("lv", question.level === null ? "" : String(question.level));
   put("in", question.insideLesion ? "1" : "");
   put("any", question.anywhere);
   put("ask", ask.mode, "slice");
@@ -56,7 +65,11 @@ export function writeAddress(view: View, salt: string): string {
     put("vf", String(compare.from));
     put("vl", compare.layout, "side");
     put("vo", compare.labels, "none");
+    put("va", compare.agreement ? "1" : "");
+    put("vn", compare.lane);
   }
+  put("pr", view.prior && writeSlice({ kind: "volume", key: view.prior.key, z: 0 }, salt));
+  put("prs", view.prior?.show, "lesions");
   return parts.toString();
 }
 
@@ -65,15 +78,23 @@ export function readAddress(address: string, resolve: Resolve): View {
   const text = (name: string) => parts.get(name) ?? "";
   const slice = (name: string) => readSlice(text(name), resolve);
   const compared = slice("v");
+  const prior = slice("pr");
   return {
     ...START,
     reading: slice("s"),
-    channel: oneOf(CHANNELS, text("c"), START.channel),
+    channel: /^[a-z0-9_-]{1,20}$/.test(text("c")) ? text("c") : START.channel,
     four: text("four") === "1",
     zoom: bounded(Number(text("zoom") || 1), 0.5, 12, 1),
     pan: pair(text("pan")) ?? [0, 0],
     crosshair: pair(text("x")),
+    hanging: oneOf(["one", "three", "planes"] as const, text("h"), START.hanging),
+    measures: text("ms")
+      .split("_")
+      .map(readMeasure)
+      .filter((measure): measure is Measure => measure !== null),
     overlay: oneOf(["none", "predicted", "known"] as const, text("o"), START.overlay),
+    opacity: bounded(Number(text("op") || START.opacity), 0.1, 1, START.opacity),
+    swipe: bounded(Number(text("sw") || 0), 0, 1, 0),
     changed: oneOf(["lesion", "difference", "both"] as const, text("d"), START.changed),
     windows: readWindows(text("w")),
     question: readQuestion(text),
@@ -95,6 +116,12 @@ export function readAddress(address: string, resolve: Resolve): View {
       from: Math.round(bounded(Number(text("vf")), 0, 65_535, compared.z)),
       layout: oneOf(["side", "swipe", "blink"] as const, text("vl"), "side"),
       labels: oneOf(["none", "predicted", "known"] as const, text("vo"), "none"),
+      agreement: text("va") === "1",
+      lane: oneOf(["", "patients", "normal", "both", "abnormal", "comparators"] as const, text("vn"), ""),
+    },
+    prior: prior && {
+      key: prior.key,
+      show: oneOf(["none", "lesions", "abnormal", "normal", "subtraction"] as const, text("prs"), "lesions"),
     },
   };
 }
@@ -107,6 +134,10 @@ function readQuestion(text: (name: string) => string): Question {
     lesionShare: bounded(Number(text("share") || 0.5), 0, 1, 0.5),
     metric: text("m"),
     top: Math.round(bounded(Number(text("n") || START.question.top), 1, 100, START.question.top)),
+    source: text("fs").slice(0, 200),
+    tag: text("ft").slice(0, 100),
+    text: text("fx").slice(0, 200),
+    level: text("lv") ? bounded(Number(text("lv")), 2, 100, 20) : null,
     insideLesion: text("in") === "1",
     anywhere: (any || null) as Anywhere | null,
   };
@@ -135,12 +166,30 @@ function readStroke(text: string): Stroke | null {
   return { label: bounded(Number(label), 0, 9, 1), radius_mm: bounded(Number(radius), 1, 40, 6), points };
 }
 
-function readWindows(text: string): Partial<Record<Channel, [number, number]>> {
-  const windows: Partial<Record<Channel, [number, number]>> = {};
+const MEASURES = { l: "length", b: "bidirectional", a: "area" } as const;
+
+/** Points are written in tenths of a millimetre. */
+function writeMeasure({ kind, z, points }: Measure): string {
+  return [kind[0], z, ...points.flat().map((mm) => Math.round(mm * 10))].join(".");
+}
+
+function readMeasure(text: string): Measure | null {
+  const [letter = "", z, ...rest] = text.split(".");
+  const kind = MEASURES[letter as keyof typeof MEASURES];
+  const mm = rest.map((part) => Number(part) / 10);
+  if (!kind || !/^\d+$/.test(z ?? "") || mm.length < 4 || mm.some((one) => !Number.isFinite(one))) return null;
+  return {
+    kind,
+    z: Number(z),
+    points: Array.from({ length: mm.length >> 1 }, (_, i) => [mm[2 * i]!, mm[2 * i + 1]!] as const),
+  };
+}
+
+function readWindows(text: string): Partial<Record<Channel, Range>> {
+  const windows: Partial<Record<Channel, Range>> = {};
   for (const part of text.split(",")) {
     const [name = "", low, high] = part.split(":");
-    const channel = CHANNELS.find((one) => one === name);
-    if (channel && Number(low) < Number(high)) windows[channel] = [Number(low), Number(high)];
+    if (/^[a-z0-9_-]{1,20}$/.test(name) && Number(low) < Number(high)) windows[name] = [Number(low), Number(high)];
   }
   return windows;
 }

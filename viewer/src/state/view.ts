@@ -23,6 +23,20 @@ export interface Stroke {
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
+export type MeasureKind = "length" | "bidirectional" | "area";
+
+/** Something measured in one slice; points are millimetres from the centre of the field, as the crosshair's are. */
+export interface Measure {
+  readonly kind: MeasureKind;
+  readonly z: number;
+  /** Length: both ends. Bidirectional: the ends of the long axis, then of the short one. Area: the outline. */
+  readonly points: readonly (readonly [right: number, front: number])[];
+}
+
+export type Tool = "crosshair" | MeasureKind;
+/** How panes hang: the patient alone, the diptych, or three planes with the twin. */
+export type Hanging = "one" | "three" | "planes";
+
 export interface Question {
   readonly layout: "lanes" | "one";
   /** Share of the lesion in a search by both: 0 compares anatomy alone, 1 the lesion alone. */
@@ -35,6 +49,8 @@ export interface Question {
   readonly text: string;
   readonly insideLesion: boolean;
   readonly anywhere: Anywhere | null;
+  /** Only slices within so many millimetres of the same level; null for any level. */
+  readonly level: number | null;
 }
 
 export interface Ask {
@@ -51,6 +67,17 @@ export interface Compare {
   readonly from: number;
   readonly layout: "side" | "swipe" | "blink";
   readonly labels: "none" | "predicted" | "known";
+  /** The lane that it was found in; empty where nobody knows. */
+  readonly lane: string;
+  /** Whether the map of agreeing cells lies over the match. */
+  readonly agreement: boolean;
+}
+
+/** An earlier study of the same patient, beside the one that is read. */
+export interface Prior {
+  readonly key: string;
+  /** What lies over both: nothing, their lesions, cells whose code changed in either panel, or the plain subtraction. */
+  readonly show: "none" | "lesions" | "abnormal" | "normal" | "subtraction";
 }
 
 export interface View {
@@ -65,6 +92,9 @@ export interface View {
   readonly pan: readonly [x: number, y: number];
   /** Millimetres from the centre of the field, in the same directions. */
   readonly crosshair: readonly [x: number, y: number] | null;
+  readonly hanging: Hanging;
+  readonly tool: Tool;
+  readonly measures: readonly Measure[];
   readonly overlay: "none" | "predicted" | "known";
   readonly opacity: number;
   readonly changed: "lesion" | "difference" | "both";
@@ -73,6 +103,7 @@ export interface View {
   readonly question: Question;
   readonly ask: Ask;
   readonly compare: Compare | null;
+  readonly prior: Prior | null;
 }
 
 export const START: View = {
@@ -83,6 +114,9 @@ export const START: View = {
   zoom: 1,
   pan: [0, 0],
   crosshair: null,
+  hanging: "three",
+  tool: "crosshair",
+  measures: [],
   overlay: "none",
   opacity: 0.5,
   changed: "both",
@@ -97,9 +131,11 @@ export const START: View = {
     text: "",
     insideLesion: false,
     anywhere: null,
+    level: null,
   },
   ask: { mode: "slice", region: [], strokes: [], anatomyOf: null, lesionOf: null },
   compare: null,
+  prior: null,
 };
 
 export const sameSlice = (one: SliceRef | null, other: SliceRef | null): boolean =>

@@ -9,19 +9,22 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.responses import FileResponse
 
-from diptych.server.byte_responses import picture, send_file
+from diptych.server.byte_responses import ASK_AGAIN, KEEP, picture, send_file
 from diptych.server.exports import Prediction
 from diptych.server.jobs import Job
 from diptych.server.resources import fits, volume_resource, volume_summary
-from diptych.server.schemas import JobResource, VolumeResource, Volumes
+from diptych.server.schemas import ChannelSignal, JobResource, SliceLesion, VolumeResource, Volumes
 from diptych.server.service import TheService
 from diptych.server.slice_pictures import Kind
+from diptych.server.views import channel_signal, slice_lesion
 
 Channel = Literal["t1", "t1gd", "t2", "flair"]
 LabelMap = Literal["lesion", "anatomy"]
 Key = Annotated[str, Path(max_length=256, description="The volume's key, or the upload's id.")]
 Z = Annotated[int, Path(ge=0, le=65_535, description="Index of the axial plane, from the bottom.")]
 Signal = Annotated[float | None, Query(allow_inf_nan=False, description="Signal shown black or white.")]
+
+Version = Annotated[str | None, Query(max_length=64, description="Version; lets browsers keep it.")]
 
 Answers = dict[int | str, dict[str, Any]]
 PNG: Answers = {200: {"content": {"image/png": {}}}, 304: {"description": "The picture has not changed."}}
@@ -54,11 +57,25 @@ def add_case_routes(router: APIRouter, home: Literal["volumes", "uploads"]) -> N
         low: Signal = None,
         high: Signal = None,
         size: Annotated[int | None, Query(ge=16, le=1024, description="Height in pixels.")] = None,
-        v: Annotated[str | None, Query(max_length=64, description="Version; lets browsers keep it.")] = None,
+        v: Version = None,
     ) -> Response:
         """A picture of one slice, in the body's proportions; masks, labels and differences are transparent overlays."""
         case = service.case(home, key)
         return picture(service, request, case, z, kind, channel, window=(low, high), size=size, version=v)
+
+    @router.get("/{key}/slices/{z}/lesion", operation_id=f"get{name}Lesion")
+    def get_lesion(service: TheService, response: Response, key: Key, z: Z, v: Version = None) -> SliceLesion:
+        """The lesion of one slice: areas by kind, side and centre, as known and as predicted."""
+        response.headers["Cache-Control"] = KEEP if v is not None else ASK_AGAIN
+        return slice_lesion(service, service.case(home, key), z)
+
+    @router.get("/{key}/signals/{channel}", operation_id=f"get{name}Signal")
+    def get_signal(
+        service: TheService, response: Response, key: Key, channel: Channel, v: Version = None
+    ) -> ChannelSignal:
+        """One image in numbers: its usual window, its signal, its voxels."""
+        response.headers["Cache-Control"] = KEEP if v is not None else ASK_AGAIN
+        return channel_signal(service, service.case(home, key), channel)
 
     @router.get(
         "/{key}/channels/{channel}.nii.gz", operation_id=f"get{name}Channel", response_class=Response, responses=NIFTI

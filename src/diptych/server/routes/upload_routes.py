@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
@@ -17,11 +18,13 @@ from diptych.server.routes.case_routes import Key, add_case_routes
 from diptych.server.schemas import JobResource, UploadedFileResource, UploadResource
 from diptych.server.service import Service, TheService
 from diptych.server.sign_in import WHO
-from diptych.server.upload_cases import add_to_archive, begin_decomposing, missing_channels
+from diptych.server.upload_cases import add_to_archive, begin_decomposing, missing_channels, place_the_rest
 from diptych.server.uploads import Upload, assign, shown_name
 
 router = APIRouter(prefix="/uploads", tags=["Uploads"])
 
+Files = Sequence[tuple[str, BinaryIO]]
+Roles = Mapping[str, str | None]
 MAX_FIELDS = 4
 MAX_FIELD = 1 << 16
 BODY: dict[str, Any] = {
@@ -54,6 +57,33 @@ BODY: dict[str, Any] = {
 @router.post("", operation_id="uploadPatient", status_code=202, openapi_extra=BODY)
 async def upload_patient(request: Request, service: TheService) -> UploadResource:
     """Upload a patient's NIfTI files. Channels are guessed from file names; the decomposition runs as a job."""
+    upload = await _receive(request, service, lambda files, roles: service.uploads.receive(files, roles=roles))
+    try:
+        begin_decomposing(service, upload)
+    except Problem:  # a full queue: a refused upload leaves nothing behind
+        service.uploads.delete(upload.id)
+        raise
+    return upload_resource(service, upload)
+
+
+@router.post("/{key}/files", operation_id="addFiles", status_code=202, openapi_extra=BODY)
+async def add_files(request: Request, service: TheService, key: Key) -> UploadResource:
+    """Give an upload the files that it lacks; the patient is decomposed once every channel is there."""
+    upload = service.uploads.get(key)
+
+    def add(files: Files, roles: Roles) -> Upload:
+        service.uploads.add(upload, files)
+        assign(upload, roles)
+        place_the_rest(service, upload)
+        return upload
+
+    await _receive(request, service, add)
+    begin_decomposing(service, upload)
+    return upload_resource(service, upload)
+
+
+async def _receive(request: Request, service: Service, take: Callable[[Files, Roles], Upload]) -> Upload:
+    """Read the files of a request, and hand them on with what is said of them."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem(422, "send multipart/form-data with the field 'files'")
     with service.receive(WHO.get().name):
@@ -64,13 +94,7 @@ async def upload_patient(request: Request, service: TheService) -> UploadResourc
             chosen = {} if choice is None else {shown_name(name): role for name, role in choice.channels.items()}
             parts = [part for part in form.getlist("files") if isinstance(part, UploadFile)]
             files = [(part.filename or "file", part.file) for part in parts]
-            upload = await run_in_threadpool(service.uploads.receive, files, roles=chosen)
-    try:
-        begin_decomposing(service, upload)
-    except Problem:  # a full queue: a refused upload leaves nothing behind
-        service.uploads.delete(upload.id)
-        raise
-    return upload_resource(service, upload)
+            return await run_in_threadpool(take, files, chosen)
 
 
 @router.get("/{key}", operation_id="getUpload")
