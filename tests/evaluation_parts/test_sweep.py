@@ -75,7 +75,14 @@ def test_other_presets_are_refused(tmp_path: Path) -> None:
 def test_a_sweep_trains_evaluates_compares_and_does_nothing_twice(tmp_path: Path) -> None:
     store = _store(tmp_path / "store", (32, 32))
     presets = ("paper-4x4", "paper-4x4-nodm")
-    options = SweepOptions(store.path, tmp_path / "sweep", presets=presets, length=Length(steps=6), threads=1)
+    options = SweepOptions(
+        store.path,
+        tmp_path / "sweep",
+        presets=presets,
+        length=Length(steps=6),
+        changes=("codebook_size=32", "code_width=16"),
+        threads=1,
+    )
     *_, trained = sweep(options, show=lambda title: nullcontext(silent), say=lambda line: None)
     page = write_comparison(trained, options.out).read_text(encoding="utf-8")
     assert page.count("data:image/png") == 2

@@ -40,7 +40,7 @@ def run(context: Context, progress: Progress) -> Section:
     plot = Plot(figsize=(8, 6.4), layout="constrained")
     grid = plot.subplots(2, 2)
     for row, (panel, codebook) in enumerate(codebooks_of(context.network).items()):
-        binaries = {form: _stages(codebook, form, context.seed) for form in FORMS}
+        binaries = _binaries(codebook, context.seed)
         measured[panel] = {
             form: {when: report(binary, codebook) for when, binary in stages.items()}
             for form, stages in binaries.items()
@@ -66,6 +66,13 @@ def run(context: Context, progress: Progress) -> Section:
         for panel, forms in measured.items()
     }
     return Section((Words(words), _table(measured), figure), plain(numbers), tuple(headline))
+
+
+def _binaries(codebook: NDArray[np.floating], seed: int) -> dict[Form, dict[str, BinaryCodebook]]:
+    """By form and stage; where no two codes are the same, both forms are."""
+    merged = _stages(codebook, "merged", seed)
+    same = merged["before"].distinct == len(codebook)
+    return {form: merged if form == "merged" or same else _stages(codebook, form, seed) for form in FORMS}
 
 
 def _stages(codebook: NDArray[np.floating], form: Form, seed: int) -> dict[str, BinaryCodebook]:
