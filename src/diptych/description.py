@@ -155,6 +155,11 @@ class Description:
         return f"{self.disease}: reads {', '.join(self.channels)}; lesion {lesion}; {anatomy}"
 
     @property
+    def panel_classes(self) -> dict[str, int]:
+        """Labels that each panel tells apart, background left out; anatomy that is labelled at all is the brain's."""
+        return {"normal": len(self.anatomy or BRAIN_ANATOMY), "abnormal": len(self.lesion)}
+
+    @property
     def as_stored(self) -> Description:
         """For label maps that hold classes already, as our own copies do."""
         return replace(self, codes=())

@@ -83,3 +83,21 @@ def test_a_trial_without_lists_lets_everybody_ask_everybody(context: Context) ->
     trial = Trial(context.slices(), context.tables)
     assert len(trial.queries) == 6
     assert trial.longest == 5
+
+
+def test_a_part_that_cannot_answer_says_why() -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    from diptych.errors import StoreError
+    from diptych.evaluation.part import Part, Section
+    from diptych.evaluation.runner import _answered
+
+    def fails(context: Any, progress: Any) -> Section:
+        raise StoreError("no anatomy labels")
+
+    healthy: Any = SimpleNamespace(queries=("A",), records={"A": SimpleNamespace(lesion_pixels=(0, 0))})
+    ill: Any = SimpleNamespace(queries=("A",), records={"A": SimpleNamespace(lesion_pixels=(0, 9))})
+    part = Part("p", "P", "?", fails)
+    assert "no query patient has a lesion" in _answered(part, healthy, lambda *a: None).numbers["left_out"]
+    assert _answered(part, ill, lambda *a: None).numbers["left_out"] == "no anatomy labels."

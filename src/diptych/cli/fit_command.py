@@ -169,7 +169,7 @@ def fit_tables(
     """
     from diptych.cli.console import print_json, progress_bar
     from diptych.evaluation.compare_metrics import Trial
-    from diptych.fitting.fit_data import divide_patients, encode_labelled
+    from diptych.fitting.fit_data import divide_patients, encode_labelled, require_anatomy
     from diptych.fitting.table_fit import FitSettings
     from diptych.fitting.table_fit import fit_tables as fit
     from diptych.metrics.learned_tables import save_learned_tables
@@ -180,6 +180,7 @@ def fit_tables(
     network = load_model(model)
     opened = [SliceStore.open(store) for store in stores]
     split = divide_patients(opened, train_list=train_list, validation_list=validation_list, seed=seed)
+    require_anatomy(opened, split.train)
     with progress_bar("Encoding") as progress:
         slices = encode_labelled(network, opened, split.train, progress=progress)
     with progress_bar("Fitting") as progress:

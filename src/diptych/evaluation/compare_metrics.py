@@ -27,7 +27,6 @@ from diptych.evaluation.retrieval_score import (
 )
 from diptych.fitting.fit_data import LabelledSlices
 from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
-from diptych.metrics.label_decoders import CLASSES
 from diptych.metrics.searcher import Searcher
 from diptych.search import Filter, Match, Query, SearchEngine, SearchIndex
 from diptych.search.tables import Tables
@@ -90,7 +89,7 @@ class Trial:
         return judged
 
     def _label_dice(self, panel: str) -> dict[Absent, NDArray[np.float32]]:
-        planes = pack_labels(self.slices.labels[panel], classes=CLASSES[panel])
+        planes = pack_labels(self.slices.labels[panel], classes=self.slices.classes[panel])
         return mean_dices(planes.take(self.queries), planes)
 
     @cached_property

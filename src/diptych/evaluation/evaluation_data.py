@@ -92,6 +92,7 @@ def encode_once(
         labels=labels,
         volume=np.repeat(np.arange(len(keys)), counts),
         keys=tuple(keys),
+        classes=network.description.panel_classes,
     )
 
 

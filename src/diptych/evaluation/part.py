@@ -124,6 +124,8 @@ class Part:
     run: Callable[[Context, Progress], Section]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What else determines the figures; a part runs again when they change. Raise a `version` here with the code."""
+    needs_lesions: bool = True
+    """Whether it has nothing to say about patients without any lesion."""
     by_default: bool = True
     """Whether it runs when no parts are named; parts that take many minutes do not."""
 

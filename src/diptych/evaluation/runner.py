@@ -16,9 +16,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from diptych.errors import UsageError
+from diptych.errors import InputError, UsageError
 from diptych.evaluation.context import Context
-from diptych.evaluation.part import Part, Section
+from diptych.evaluation.part import Part, Section, left_out
 from diptych.evaluation.parts import NAMES, load_part
 from diptych.files import file_sha256, program_versions, write_text
 from diptych.metrics.binary_codes import BINARY_CODES
@@ -59,12 +59,22 @@ def run_parts(
         if done is None:
             with show(part.title) as progress:
                 started = time.monotonic()
-                section = part.run(context, progress)
+                section = _answered(part, context, progress)
             done = Finished(part, section, time.monotonic() - started)
             content = {"key": key, "seconds": done.seconds, **section.to_json()}
             _write(folder / f"{part.name}.json", json.dumps(content, ensure_ascii=False, allow_nan=False))
         finished.append(done)
     return finished
+
+
+def _answered(part: Part, context: Context, progress: Progress) -> Section:
+    """What the part found; where these patients or this model have nothing to answer with, why it was left out."""
+    if part.needs_lesions and not any(any(context.records[key].lesion_pixels or ()) for key in context.queries):
+        return left_out("no query patient has a lesion, so nobody asks; give patients with lesions as queries.")
+    try:
+        return part.run(context, progress)
+    except InputError as error:
+        return left_out(f"{error}.")
 
 
 def kept_parts(context: Context, out: Path) -> list[Finished]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diptych.description import GLIOMA
 from diptych.errors import StoreError, UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
@@ -48,6 +49,17 @@ def divide_patients(
     if len(labelled) == 1:
         return Split(tuple(labelled), ())
     return seeded_split(labelled, train=min(TRAIN_SHARE, 1 - 1 / len(labelled)), seed=seed)
+
+
+def require_anatomy(stores: Sequence[SliceStore], keys: Sequence[str]) -> None:
+    """Refuse patients without anatomy labels before any work is done: the normal code's table is learnt from them."""
+    home = {key: store for store in stores for key in store.patients}
+    bare = [key for key in keys if key in home and "anatomy" not in home[key].patients[key].files]
+    if bare:
+        raise StoreError(
+            f"patient {bare[0]} and {len(bare) - 1} more: no anatomy labels, which the normal code's table is learnt "
+            "from; make them with 'diptych annotate anatomy' and prepare again, or list others with --train-list"
+        )
 
 
 def require_fitting_slices(network: FeatureDecomposingNetwork, dataset: SliceDataset) -> None:
@@ -109,6 +121,8 @@ class LabelledSlices:
     volume: NDArray[np.int64]
     """Number of the patient, `[N]`."""
     keys: tuple[str, ...]
+    classes: Mapping[str, int] = field(default_factory=lambda: GLIOMA.panel_classes)
+    """Labels that each panel tells apart, background left out."""
 
     def __len__(self) -> int:
         return len(self.volume)
@@ -151,4 +165,5 @@ def encode_labelled(
         labels=labels,
         volume=np.repeat(np.arange(len(keys)), [len(part) for part in lesion]),
         keys=tuple(keys),
+        classes=network.description.panel_classes,
     )

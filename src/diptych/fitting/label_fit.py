@@ -21,7 +21,7 @@ from torch import Tensor
 from diptych.errors import StoreError
 from diptych.fitting.fit_data import FittingLength, require_fitting_slices
 from diptych.metrics.decoded_planes import PlaneDecoder
-from diptych.metrics.label_decoders import CLASSES, LabelDecoders
+from diptych.metrics.label_decoders import LabelDecoders
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_networks import LabelDecoder, label_shares
 from diptych.progress import Progress, silent
@@ -65,7 +65,8 @@ def fit_label_decoders(
     length = FittingLength(steps, minutes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        decoders = {panel: LabelDecoder(network.config, classes=CLASSES[panel]) for panel in panels}
+        classes = network.description.panel_classes
+        decoders = {panel: LabelDecoder(network.config, classes=classes[panel]) for panel in panels}
     fitted = LabelDecoders(network, decoders)
     weights = [weight for decoder in decoders.values() for weight in decoder.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -75,7 +76,10 @@ def fit_label_decoders(
         optimiser.param_groups[0]["lr"] = warmth * length.falling(LEARNING_RATE)
         batch = dataset.batch(rng.choice(slices, BATCH_SIZE), rng.integers(2**62, size=BATCH_SIZE).tolist())
         ids = network.encode(batch.image)
-        losses = [label_loss(fitted.logits(panel, getattr(ids, panel)), _truth(panel, batch)) for panel in decoders]
+        losses = [
+            label_loss(fitted.logits(panel, getattr(ids, panel)), _truth(panel, batch, classes[panel]))
+            for panel in decoders
+        ]
         loss = torch.stack(losses).sum()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -108,12 +112,13 @@ def judge_labels(fitted: LabelDecoders, dataset: SliceDataset) -> LabelFigures |
         return None
     judged = np.unique(slices[np.linspace(0, len(slices) - 1, JUDGED_SLICES).astype(np.int64)])
     ways = PlaneDecoder(network), PlaneDecoder(network, fitted)
-    totals = {panel: np.zeros((len(ways), 3, CLASSES[panel])) for panel in fitted.decoders}  # shared, found, true
+    classes = network.description.panel_classes
+    totals = {panel: np.zeros((len(ways), 3, classes[panel])) for panel in fitted.decoders}  # shared, found, true
     for start in range(0, len(judged), BATCH_SIZE):
         batch = dataset.batch(judged[start : start + BATCH_SIZE])
         ids = network.encode(batch.image)
         for panel, total in totals.items():
-            truth = _truth(panel, batch)[:, 1:].cpu().numpy()
+            truth = _truth(panel, batch, classes[panel])[:, 1:].cpu().numpy()
             for way, decoder in enumerate(ways):
                 if panel not in decoder.panels:
                     continue
@@ -138,5 +143,5 @@ def _pool(dataset: SliceDataset) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     return (PANELS, with_anatomy) if len(with_anatomy) else (("abnormal",), np.arange(len(dataset)))
 
 
-def _truth(panel: str, batch: Batch) -> Tensor:
-    return label_shares(batch.anatomy if panel == "normal" else batch.lesion, classes=CLASSES[panel])
+def _truth(panel: str, batch: Batch, classes: int) -> Tensor:
+    return label_shares(batch.anatomy if panel == "normal" else batch.lesion, classes=classes)

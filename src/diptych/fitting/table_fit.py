@@ -22,7 +22,6 @@ from torch import Tensor
 
 from diptych.errors import InputError
 from diptych.fitting.fit_data import LabelledSlices
-from diptych.metrics.label_decoders import CLASSES
 from diptych.metrics.label_planes import Planes, row_distances
 from diptych.metrics.learned_tables import LearnedTable, LearnedTables
 from diptych.model import FeatureDecomposingNetwork
@@ -96,7 +95,9 @@ def fit_table(
     """Fit the table of one panel's codebook to the labels of these slices."""
     if len(slices.keys) < 2 or not slices.lesion_area.any():
         raise InputError(f"{len(slices.keys)} patients: tables are fitted to two or more, with lesions; add patients")
-    contents = code_contents(slices.ids[panel], slices.labels[panel], slices.grid, classes=CLASSES[panel], codes=codes)
+    contents = code_contents(
+        slices.ids[panel], slices.labels[panel], slices.grid, classes=slices.classes[panel], codes=codes
+    )
     ranking = _Ranking(slices, panel, contents)
     ranking.learn(settings, progress)
     return ranking.table()
@@ -147,7 +148,7 @@ class _Ranking:
 
     def __init__(self, slices: LabelledSlices, panel: str, contents: NDArray[np.float32]) -> None:
         self.ids = torch.from_numpy(slices.ids[panel])
-        self.planes = Planes.of_labels(small_labels(slices.labels[panel]), classes=CLASSES[panel])
+        self.planes = Planes.of_labels(small_labels(slices.labels[panel]), classes=slices.classes[panel])
         self.volume = slices.volume
         largest = np.zeros(len(slices.keys), dtype=np.int64)
         np.maximum.at(largest, slices.volume, slices.lesion_area)

@@ -21,9 +21,6 @@ from diptych.metrics.model_file import Companion
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_networks import LabelDecoder
 
-CLASSES = {"normal": 6, "abnormal": 3}
-"""Labels that a panel tells apart, background left out."""
-
 LABEL_DECODERS = Companion(
     file="label-decoders.safetensors",
     format="diptych-label-decoders",
@@ -52,7 +49,8 @@ class LabelDecoders:
             panel, _, rest = name.partition(".")
             states.setdefault(panel, {})[rest] = torch.from_numpy(array).float()
         try:
-            decoders = {panel: LabelDecoder(network.config, classes=CLASSES[panel]) for panel in states}
+            classes = network.description.panel_classes
+            decoders = {panel: LabelDecoder(network.config, classes=classes[panel]) for panel in states}
             for panel, decoder in decoders.items():
                 decoder.load_state_dict(states[panel])
         except (KeyError, RuntimeError):

@@ -102,4 +102,5 @@ PART = Part(
     "How many codes are alive, how evenly they are used, and how long their vectors are.",
     run,
     settings={"version": 1},
+    needs_lesions=False,
 )

@@ -63,5 +63,10 @@ def _plot(found: Survey) -> Figure:
 
 
 PART = Part(
-    "reconstruction", "Reconstruction", "How near both decoded images come to the input.", run, settings={"version": 2}
+    "reconstruction",
+    "Reconstruction",
+    "How near both decoded images come to the input.",
+    run,
+    settings={"version": 2},
+    needs_lesions=False,
 )

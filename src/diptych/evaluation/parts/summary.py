@@ -40,4 +40,10 @@ def run(context: Context, progress: Progress) -> Section:
     return Section((Table.of("Patients", columns, rows, caption=caption), model), numbers)
 
 
-PART = Part("summary", "What was evaluated", "Patients, slices and the model that all figures below stand on.", run)
+PART = Part(
+    "summary",
+    "What was evaluated",
+    "Patients, slices and the model that all figures below stand on.",
+    run,
+    needs_lesions=False,
+)

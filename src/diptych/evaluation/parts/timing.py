@@ -39,5 +39,10 @@ def run(context: Context, progress: Progress) -> Section:
 
 
 PART = Part(
-    "timing", "Timing of distances", "How much quicker the paper's Hamming distance is.", run, settings={"version": 1}
+    "timing",
+    "Timing of distances",
+    "How much quicker the paper's Hamming distance is.",
+    run,
+    settings={"version": 1},
+    needs_lesions=False,
 )
