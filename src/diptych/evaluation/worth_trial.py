@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.retrieval_score import mean_dice, pack_labels
-from diptych.metrics.label_decoders import CLASSES
 from diptych.progress import Progress, silent
 from diptych.retrieval.worth import Pairs
 
@@ -31,7 +30,9 @@ def asking_slices(trial: Trial) -> NDArray[np.int64]:
 
 def known_matches(trial: Trial, metrics: Sequence[str], *, progress: Progress = silent) -> dict[tuple[str, str], Pairs]:
     """Every match of every question by metric and panel, whatever was searched by."""
-    planes = {panel: pack_labels(labels, classes=CLASSES[panel]) for panel, labels in trial.slices.labels.items()}
+    planes = {
+        panel: pack_labels(labels, classes=trial.slices.classes[panel]) for panel, labels in trial.slices.labels.items()
+    }
     asked = asking_slices(trial)
     rows: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
     for done, place in enumerate(asked.tolist(), start=1):
