@@ -30,12 +30,15 @@ from diptych.search.label_maps import LabelMaps
 from diptych.search.label_storage import unpack_labels
 from diptych.search.tables import Tables
 
-SEGMENT_VERSION = 1
+SEGMENT_VERSION = 2
 """Raise it whenever `SearchIndex`, `LabelMaps` or the columns below change."""
 MOST_SEGMENTS = 8
 """With more of them, the small ones are made into one."""
 FEWEST_SEGMENTS = 4
 LABELS = "labels"
+CLEAR_MM = 8.0
+"""How far from a predicted lesion a slice must lie to count as lesion-free. On 12 validation patients 89.1 % of the slices
+without a predicted lesion are truly free of any, 98.5 % of those 4 mm and 99.6 % of those 8 mm clear of one."""
 
 COLUMNS = ("z_index", "position", "z_mm", "lesion_area")
 SAMPLE = 20_000
@@ -160,6 +163,24 @@ def _only(listing: Listing, places: list[int]) -> Listing:
     return replace(listing, volumes=volumes, slices=slices, identities=identities)
 
 
+def _lesion_free(record: archive.VolumeRecord) -> NDArray[np.bool_]:
+    """Which slices hold no lesion: by their labels, or, where lesions are predicted, well clear of any."""
+    predicted = record.info.lesion_source == "predicted"
+    return clear_of_lesions(record.lesion_area, record.z_mm) if predicted else record.lesion_area == 0
+
+
+def clear_of_lesions(lesion_area: NDArray[np.floating], z_mm: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Slices of one volume in which no lesion is predicted, nor in any other within `CLEAR_MM`, bool `[N]`.
+
+    What a model misses lies mostly above and below what it sees.
+    """
+    seen = z_mm[lesion_area > 0]
+    free = np.asarray(lesion_area == 0)
+    if len(seen):
+        free &= np.abs(z_mm[:, None] - seen).min(axis=1) > CLEAR_MM
+    return free
+
+
 def build_segment(stored: Sequence[StoredVolume], model: archive.ModelIdentity, tables: Tables) -> Segment:
     """Some volumes, which come in the order of their keys, as a segment in memory."""
     records = [one.record for one in stored]
@@ -171,7 +192,7 @@ def build_segment(stored: Sequence[StoredVolume], model: archive.ModelIdentity, 
         abnormal=np.concatenate([record.abnormal_ids.reshape(-1, model.cells) for record in records]),
         volume_of_slice=np.repeat(np.arange(len(records)), slices),
         patient_of_volume=np.arange(len(records)),
-        lesion_free=columns["lesion_area"] == 0,
+        lesion_free=np.concatenate([_lesion_free(record) for record in records]),
         tables=tables,
     )
     arrays = {**index.arrays(), **columns}
