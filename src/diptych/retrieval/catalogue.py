@@ -37,8 +37,8 @@ MOST_SEGMENTS = 8
 FEWEST_SEGMENTS = 4
 LABELS = "labels"
 CLEAR_MM = 8.0
-"""How far from a predicted lesion a slice must lie to count as lesion-free. On 12 validation patients 89.1 % of the slices
-without a predicted lesion are truly free of any, 98.5 % of those 4 mm and 99.6 % of those 8 mm clear of one."""
+"""How far from a predicted lesion a slice must lie to count as lesion-free. On 12 validation patients 89.1 % of the
+slices without a predicted lesion are truly free, 98.5 % of those 4 mm and 99.6 % of those 8 mm clear of one."""
 
 COLUMNS = ("z_index", "position", "z_mm", "lesion_area")
 SAMPLE = 20_000

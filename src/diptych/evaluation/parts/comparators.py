@@ -48,7 +48,8 @@ def run(context: Context, progress: Progress) -> Section:
         rows,
         caption="Position error: distance between the levels of query and comparator in the images' own millimetres, "
         "which all scans of one atlas space share. Slices count as candidates when the model's own segmentation sees "
-        "no lesion in or near them, as in an archive without labels; the true labels then tell whether they are free of it.",
+        "no lesion in or near them, as in an archive without labels; the true labels then tell whether they are free "
+        "of it.",
         formats={"position error, mm": ".1f", "median, mm": ".1f", "truly lesion-free": ".1%", columns[-1]: ".0f"},
     )
     missed, seen = _missed(trial.slices.lesion_area, free)
