@@ -99,3 +99,9 @@ def test_a_model_of_the_first_release_keeps_its_description() -> None:
 def test_unknown_field_is_named() -> None:
     with pytest.raises(ModelError, match="dropout"):
         ModelConfig.from_dict({**TINY.to_dict(), "dropout": 0.1})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_read_back_as_it_was_written(name: str) -> None:
+    config = PRESETS[name].model
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
