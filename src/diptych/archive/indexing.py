@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -24,7 +26,7 @@ from diptych.archive.schema import explain
 from diptych.errors import InputError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
-from diptych.volumes import PatientFiles, read_patient, subject_of
+from diptych.volumes import PatientFiles, Volume, read_patient, subject_of
 from diptych.volumes.channel_check import contrast_warnings
 
 DecodeLabels = Callable[[VolumeRecord], StoredLabels | None]
@@ -78,24 +80,34 @@ def index_patients(
     `decode` makes the label maps that are stored with each volume, so that no search has to wait for them.
     """
     started, report = time.monotonic(), IndexReport()
-    indexer = _Indexer(writer, encoder, options, decode)
-    for done, files in enumerate(patients, start=1):
-        key = files.patient_key
-        try:
-            outcome = indexer.index(files, report)
-            getattr(report, outcome).append(key)
-            acknowledge(key)
-        except InputError as error:
-            report.failed[key] = str(error)
-        except OSError as error:
-            report.failed[key] = f"{error.filename or key}: {error.strerror or error}"
-        progress(done, len(patients), key)
+    with _Indexer(writer, encoder, options, decode) as indexer:
+        for done, (files, reading) in enumerate(indexer.read_ahead(patients), start=1):
+            key = files.patient_key
+            try:
+                outcome = indexer.index(files, reading, report)
+                getattr(report, outcome).append(key)
+                acknowledge(key)
+            except InputError as error:
+                report.failed[key] = str(error)
+            except OSError as error:
+                report.failed[key] = f"{error.filename or key}: {error.strerror or error}"
+            progress(done, len(patients), key)
     report.seconds = time.monotonic() - started
     return report
 
 
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """One patient, read while the one before was being encoded."""
+
+    info: VolumeInfo
+    volume: Volume | None
+    """None where the archive seems to hold this very volume already."""
+    warnings: tuple[str, ...] = ()
+
+
 class _Indexer:
-    """One patient after the other under the same options."""
+    """One patient after the other under the same options; threads read and copy files while the encoder works."""
 
     def __init__(self, writer: ArchiveWriter, encoder: Encoder, options: IndexOptions, decode: DecodeLabels) -> None:
         self.decode = decode
@@ -106,16 +118,46 @@ class _Indexer:
         with explain(writer.path, writing=True):
             self.shift = DateShift.of_archive(writer.path)
         self.stored = {info.volume_key: info for info in writer.listing().volumes}
+        self.reader, self.copier = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
 
-    def index(self, files: PatientFiles, report: IndexReport) -> AddOutcome:
-        key = files.patient_key
+    def __enter__(self) -> _Indexer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for threads in (self.reader, self.copier):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def read_ahead(self, patients: Sequence[PatientFiles]) -> Iterator[tuple[PatientFiles, Future[_Reading]]]:
+        """Each patient with what was read of it; the next is read meanwhile, and no more, as volumes are large."""
+        coming = deque(self.reader.submit(self.read, files) for files in patients[:1])
+        for place, files in enumerate(patients):
+            reading = coming.popleft()
+            wait([reading])
+            coming.extend(self.reader.submit(self.read, after) for after in patients[place + 1 : place + 2])
+            yield files, reading
+
+    def read(self, files: PatientFiles, *, anyway: bool = False) -> _Reading:
+        """Everything that comes before the encoder; asks no database, which belongs to another thread."""
         files = files.only(self.encoder.description.channels)
         info = self.describe(files)
-        if self._is_stored(info):
-            return "unchanged"
+        old = self.stored.get(info.volume_key)
+        if not anyway and old is not None and old.input_digest == info.input_digest:
+            return _Reading(info, None)
         volume = read_patient(replace(files, twin={}), description=self.encoder.description)
-        if warnings := (*volume.warnings, *contrast_warnings(volume)):
-            report.warnings[key] = warnings
+        return _Reading(info, volume, (*volume.warnings, *contrast_warnings(volume)))
+
+    def index(self, files: PatientFiles, future: Future[_Reading], report: IndexReport) -> AddOutcome:
+        reading = future.result()
+        if reading.volume is None and self._is_whole(reading.info):
+            return "unchanged"
+        if reading.volume is None:
+            reading = self.read(files, anyway=True)
+        volume, info = reading.volume, reading.info
+        assert volume is not None, "read anyway"
+        if reading.warnings:
+            report.warnings[files.patient_key] = reading.warnings
+        # a patient that then fails, or a kill, may leave a copy that no row names; `compact` deletes such strays
+        copying = self.copier.submit(write_copies, self.writer.path, volume) if self.options.pixels == "copy" else None
         record = encode_volume(
             volume,
             info,
@@ -123,10 +165,11 @@ class _Indexer:
             batch_size=self.options.batch_size,
             predict_lesions=self.options.predict_lesions,
         )
-        if self.options.pixels == "copy":
-            record = replace(record, info=replace(record.info, files=write_copies(self.writer.path, volume)))
+        if copying is not None:
+            record = replace(record, info=replace(record.info, files=copying.result()))
         elif self.options.pixels == "reference":
-            record = replace(record, info=replace(record.info, files=refer_to(files)))
+            own = files.only(self.encoder.description.channels)
+            record = replace(record, info=replace(record.info, files=refer_to(own)))
         report.slices += record.slice_count
         return self.writer.add(record, self.decode(record))
 
@@ -148,11 +191,9 @@ class _Indexer:
         digest = blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=32).hexdigest()
         return replace(info, input_digest=digest)
 
-    def _is_stored(self, info: VolumeInfo) -> bool:
-        """Whether this very volume is there, with its codes whole and its copies in place."""
-        old = self.stored.get(info.volume_key)
-        if old is None or old.input_digest != info.input_digest:
-            return False
+    def _is_whole(self, info: VolumeInfo) -> bool:
+        """Whether a stored volume has its codes whole and its copies in place."""
+        old = self.stored[info.volume_key]
         return self.writer.is_whole(info.volume_key) and all(
             copy_path(self.writer.path, f).is_file() for f in old.files
         )
