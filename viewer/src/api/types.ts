@@ -162,7 +162,7 @@ export interface ChannelSignal {
 
 /** Agreement that a match is expected to have, 0 to 1, with its 90 % interval. */
 export interface Estimate {
-  value: number;
+  expected: number;
   low: number;
   high: number;
 }

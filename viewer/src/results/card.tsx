@@ -104,7 +104,7 @@ function WorthBar({ match, lane }: { match: Match; lane: LaneName }) {
   return (
     <span class="worth">
       <span class="worth-bar" aria-hidden="true">
-        <i style={{ width: `${100 * worth.value}%` }} />
+        <i style={{ width: `${100 * worth.expected}%` }} />
       </span>
       <span class="worth-words">
         {worthWords(match)}
@@ -157,7 +157,7 @@ const moved = ({ shift }: Match): string =>
 
 function describe(match: Match, lane: LaneName, words: string[]): string {
   const parts = `${match.normal_part.toFixed(2)} from anatomy, ${match.abnormal_part.toFixed(2)} from lesion`;
-  const worth = worthWords(match) || `distance ${match.distance.toFixed(2)}, ${parts}`;
+  const worth = [worthWords(match), `distance ${match.distance.toFixed(2)}`, parts].filter(Boolean).join(", ");
   const poor = isPoor(match, lane) ? ", poor match" : "";
   return `Rank ${match.rank}: ${match.volume_key}, slice ${match.z}, ${[worth, ...words].filter(Boolean).join(", ")}${poor}. Compare.`;
 }

@@ -12,12 +12,12 @@ export function mainWorth({ worth }: Match, lane: string): Estimate | null {
   if (lane === "abnormal") return worth.lesion;
   if (lane === "normal" || lane === "comparators") return worth.anatomy;
   const both = [worth.anatomy, worth.lesion].filter((one) => one !== null);
-  return both.length ? both.reduce((least, one) => (one.value < least.value ? one : least)) : null;
+  return both.length ? both.reduce((least, one) => (one.expected < least.expected ? one : least)) : null;
 }
 
 export function isPoor(match: Match, lane: string): boolean {
   const worth = mainWorth(match, lane);
-  return worth !== null && worth.value < POOR;
+  return worth !== null && worth.expected < POOR;
 }
 
 const percent = (value: number): string => `${Math.round(value * 100)} %`;
@@ -25,14 +25,14 @@ const percent = (value: number): string => `${Math.round(value * 100)} %`;
 /** "anatomy ≈ 71 %, lesion ≈ 55 %"; empty where the server does not know. */
 export function worthWords({ worth }: Match): string {
   if (!worth) return "";
-  const parts = [worth.anatomy && `anatomy ≈ ${percent(worth.anatomy.value)}`, worth.lesion && `lesion ≈ ${percent(worth.lesion.value)}`];
+  const parts = [worth.anatomy && `anatomy ≈ ${percent(worth.anatomy.expected)}`, worth.lesion && `lesion ≈ ${percent(worth.lesion.expected)}`];
   return parts.filter(Boolean).join(", ");
 }
 
 /** The same with intervals, and the raw distance; for those who point at it. */
 export function detailWords(match: Match): string {
   const one = (name: string, estimate: Estimate | null) =>
-    estimate && `${name} ≈ ${percent(estimate.value)} (90 %: ${percent(estimate.low)} to ${percent(estimate.high)})`;
+    estimate && `${name} ≈ ${percent(estimate.expected)} (90 %: ${percent(estimate.low)} to ${percent(estimate.high)})`;
   const parts = `anatomy ${match.normal_part.toFixed(3)} + lesion ${match.abnormal_part.toFixed(3)}`;
   return [
     match.worth && one("Anatomy", match.worth.anatomy),
