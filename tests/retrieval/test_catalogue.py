@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diptych.archive import ArchiveWriter
+from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.array_file import save_arrays
+from diptych.archive.integrity import verify_archive
 from diptych.errors import ArchiveError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, Question
@@ -120,6 +121,15 @@ def test_compact_leaves_no_segment_with_removed_rows(path: Path, network: Featur
         writer.remove("V04")
         writer.compact()
     assert segments(path) == []
+
+
+def test_verify_and_stat_know_segments(path: Path, network: FeatureDecomposingNetwork) -> None:
+    answer(path, network)
+    store = ArchiveStore.open(path)
+    assert (store.stat().segments, store.stat().decoded) == (1, 0)
+    assert verify_archive(store).problems == ()
+    _flip_a_byte(only_segment(path))
+    assert "segment: is damaged; the next search makes it again" in verify_archive(store).problems[0]
 
 
 def segments(path: Path) -> list[Path]:

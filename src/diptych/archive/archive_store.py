@@ -88,6 +88,11 @@ class ArchiveStat:
     database_bytes: int
     copies_bytes: int
     problems: tuple[str, ...]
+    decoded: int = 0
+    """Volumes whose label maps are stored."""
+    segments: int = 0
+    """Files that searches read, made again from the truth whenever they are missing."""
+    segment_bytes: int = 0
 
 
 class ArchiveStore:
@@ -193,6 +198,7 @@ class ArchiveStore:
         sources = [info.lesion_source for info in listing.volumes]
         database_files = self.path.glob(f"{DATABASE}*")
         copies = (self.path / "volumes").glob("*/*")
+        segments = [file.stat().st_size for file in (self.path / "segments").glob("*.segment")]
         return ArchiveStat(
             path=str(self.path),
             format=self.format,
@@ -205,6 +211,9 @@ class ArchiveStore:
             database_bytes=sum(file.stat().st_size for file in database_files),
             copies_bytes=sum(file.stat().st_size for file in copies),
             problems=listing.problems,
+            decoded=sum(version is not None for version in listing.label_versions),
+            segments=len(segments),
+            segment_bytes=sum(segments),
         )
 
     def _read_all(self) -> tuple[Header, list[Row], list[tuple[bytes, ...]], list[str]]:

@@ -15,6 +15,7 @@ from diptych.archive.copies import patient_files
 from diptych.archive.encoding import Encoder, encode_volume
 from diptych.archive.records import VolumeInfo
 from diptych.archive.schema import DATABASE, connect_reader, explain
+from diptych.archive.segments import ENDING, FOLDER, read_identities
 from diptych.errors import DiptychError
 from diptych.progress import Progress, silent
 from diptych.volumes import read_patient
@@ -48,7 +49,7 @@ def verify_archive(
     """
     if encoder is not None:
         archive.model.require(encoder.identity, archive.path)
-    problems = _check_file(archive)
+    problems = _check_file(archive) + _check_segments(archive)
     codes = archive.codes()
     problems += codes.problems
     with_images = []
@@ -80,6 +81,15 @@ def _check_file(archive: ArchiveStore) -> list[str]:
         finally:
             database.close()
     return [f"{DATABASE}: {line}" for line in lines if line != "ok"]
+
+
+def _check_segments(archive: ArchiveStore) -> list[str]:
+    """Files that searches would not believe."""
+    return [
+        f"{FOLDER}/{path.name}: is damaged; the next search makes it again from the archive"
+        for path in sorted((archive.path / FOLDER).glob(f"*{ENDING}"))
+        if read_identities(path) is None
+    ]
 
 
 def _choose(volumes: Sequence[VolumeInfo], count: int, seed: int) -> list[VolumeInfo]:

@@ -46,6 +46,10 @@ def stat(archive: ArchivePath, json_output: Json = False) -> None:
         print(f"content   {found.volumes} volumes of {found.patients} patients, {found.slices} slices")
         print(f"lesions   {lesions}")
         print(f"on disk   {found.database_bytes / 1e6:.1f} MB codes, {found.copies_bytes / 1e6:.1f} MB images")
+        print(
+            f"search    {found.segments} segments, {found.segment_bytes / 1e6:.1f} MB; "
+            f"label maps of {found.decoded} of {found.volumes} volumes"
+        )
         print(f"version   {found.version}")
     _finish(found.problems, "damaged parts are left out of every search; 'diptych archive verify' tells all")
 
