@@ -32,6 +32,8 @@ ARM_MM = 60.0
 """A turn is counted as the way of a point this far from the centre, so that all six parameters are millimetres."""
 SMALLEST_SHARE = 0.3
 """Samples that must fall into the moving image."""
+LARGEST_TURN = 60.0
+"""Degrees; a thick stack may also share much with a head upside down, and no usable header is so wrong."""
 NOT_MEASURED = -1e9
 SEED = 20
 
@@ -97,8 +99,9 @@ def register(fixed: Placed, moving: Placed, *, effort: Effort = Effort()) -> Reg
     starts = _starts(first, effort)
     scores = {name: first.information(start) for name, start in starts.items()}
     promising = sorted(scores, key=lambda name: -scores[name])[: effort.tries]
-    followed = {name: first.climb(starts[name]) for name in dict.fromkeys(["header", *promising])}
-    best = max(followed, key=lambda name: first.information(followed[name]))
+    followed = {name: first.climb(starts[name]) for name in dict.fromkeys(["header", "centres", *promising])}
+    upright = [name for name in followed if turn_of(followed[name]) <= LARGEST_TURN] or list(followed)
+    best = max(upright, key=lambda name: first.information(followed[name]))
     found = followed[best]
     for level in effort.levels:
         pair = _Pair(fixed, moving, level)

@@ -9,6 +9,7 @@ reason. Classic and enhanced (multi-frame) MR take the same way. Knows nothing a
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ SAME_PLACE_MM = 0.02
 UNEVEN = 0.03
 """How far a slice may lie from its even place, as a share of the distance between slices."""
 TO_RAS = np.array([-1.0, -1.0, 1.0])
+BAD_HEADER = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RuntimeError, OSError, struct.error)
+"""What pydicom raises on damaged values, which it converts only when asked for them."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +147,14 @@ def read_series(files: Iterable[Path], *, limits: FileLimits = FileLimits()) -> 
         except VolumeError as error:
             damaged.append(Left(key="file", reason=str(error)))
             continue
+        except BAD_HEADER as error:
+            damaged.append(Left(key="file", reason=f"{one_line(path)}: damaged DICOM ({type(error).__name__})"))
+            continue
         if series and (not instance or instance not in seen):
             seen.add(instance)
             headers[patient, study][series].append((path, header))
-    readings = [_read_study(patient, study, found) for (patient, study), found in sorted(headers.items())]
+    with lenient():
+        readings = [_read_study(patient, study, found) for (patient, study), found in sorted(headers.items())]
     if damaged and readings:
         first = readings[0]
         readings[0] = Reading(first.patient, first.study, first.series, (*first.left, *damaged))
@@ -170,7 +177,7 @@ def _read_study(patient: str, study: str, found: dict[str, list[tuple[Path, Any]
                 made, without = _volumes_of(key, members)
         except VolumeError as error:
             made, without = [], [Left(key, str(error))]
-        except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError) as error:
+        except BAD_HEADER as error:
             reason = f"header makes no sense ({type(error).__name__}: {' '.join(str(error).split())[:80]})"
             made, without = [], [Left(key, reason)]
         volumes += made
@@ -450,7 +457,10 @@ def _words(header: Any, keyword: str) -> tuple[str, ...]:
 
 
 def _number(header: Any) -> int | None:
-    number = _number_or_none(header.get("SeriesNumber"))
+    try:
+        number = _number_or_none(header.get("SeriesNumber"))
+    except BAD_HEADER:
+        return None
     return None if number is None or not 0 <= number < 1e6 else int(number)
 
 

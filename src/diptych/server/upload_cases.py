@@ -23,8 +23,9 @@ from diptych.server.problems import Problem
 from diptych.server.service import Service
 from diptych.server.uploads import Upload, assign
 from diptych.slices import SliceGeometry
-from diptych.volumes import read_patient, subject_of
+from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
 from diptych.volumes.channel_check import contrast_warnings
+from diptych.volumes.layout import require_channels
 
 BATCH = 4
 """Slices between two reports: about a second's work."""
@@ -79,7 +80,9 @@ def begin_decomposing(service: Service, upload: Upload) -> None:
 
 
 def missing_channels(service: Service, upload: Upload) -> list[str]:
-    """Channels that the model needs and no file has."""
+    """Channels that the model needs and no file has; what a study holds is found out by intake."""
+    if upload.study is not None:
+        return []
     return [channel for channel in service.library.channels if channel not in upload.roles.values()]
 
 
@@ -95,7 +98,7 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
     """Read and encode an upload; it becomes a case like any other."""
     progress(0, 1, "reading files")
     try:
-        files = upload.patient_files(service.library.channels)
+        files, said = _files(service, upload, progress)
         about = service.library.current.description
         volume = read_patient(files, limits=service.settings.volume_limits, description=about)
         steps = READING + 2 * volume.shape[2]
@@ -117,8 +120,21 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
         folder=upload.folder,
         files={file.role: file for file in copies},
         tag=content_tag(record),
-        warnings=(*volume.warnings, *contrast_warnings(volume)),
+        warnings=(*said, *volume.warnings, *contrast_warnings(volume)),
     )
+
+
+def _files(service: Service, upload: Upload, progress: Progress) -> tuple[PatientFiles, tuple[str, ...]]:
+    """The upload's files ready to be read, and what intake had to say where it is a study."""
+    needed = tuple(service.library.channels)
+    if upload.study is None:
+        return upload.patient_files(needed), ()
+    from diptych.intake.pipeline import intake_patient
+
+    record = intake_patient(upload.study, upload.folder / "intake", patient_key="upload", progress=progress)
+    (files,) = find_patients(record.folder)
+    require_channels(files, needed)
+    return replace(files, channels={channel: files.channels[channel] for channel in needed}), record.warnings
 
 
 def add_to_archive(

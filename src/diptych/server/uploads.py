@@ -26,7 +26,7 @@ from diptych.volumes.layout import NAMES, one_line, split_name
 
 ROLES = (*CHANNELS, "lesion", "anatomy")
 ROLE_OF = {name: role for role, names in NAMES.items() for name in names}
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK"
 CHUNK = 1 << 20
 IDLE = 60.0
 """Seconds without use after which an upload may make room for another."""
@@ -58,6 +58,11 @@ class Upload:
     """Who brought it; for all others it is not there."""
     used: float = field(default_factory=time.monotonic)
     deleted: bool = False
+
+    @property
+    def study(self) -> Path | None:
+        """A ZIP that came alone: a study as the scanner gave it, which goes through intake first."""
+        return self.files[0].path if len(self.files) == 1 and self.files[0].path.suffix == ".zip" else None
 
     @property
     def busy(self) -> bool:
@@ -107,7 +112,7 @@ class Uploads:
     ) -> Upload:
         """Store files under numbers; room is made first, so that a full store refuses before it writes."""
         if not files:
-            raise Problem(422, "no file: send a patient's NIfTI files in the field 'files'")
+            raise Problem(422, "no file: send a patient's NIfTI files, or a ZIP of a study, in the field 'files'")
         names = [shown_name(name) for name, _ in files]
         if len(set(names)) < len(names):
             raise Problem(422, "two files have the same name; rename one")
@@ -235,7 +240,8 @@ def assign(upload: Upload, roles: Mapping[str, str | None]) -> None:
 def _store(folder: Path, number: int, name: str, stream: BinaryIO) -> UploadedFile:
     """Write one file; its suffix follows from its first bytes, as the reader of NIfTI files wants it."""
     first = stream.read(2)
-    path = folder / f"{number}.nii{'.gz' if first == GZIP_MAGIC else ''}"
+    suffix = {GZIP_MAGIC: ".nii.gz", ZIP_MAGIC: ".zip"}.get(first, ".nii")
+    path = folder / f"{number}{suffix}"
     size = len(first)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(first)

@@ -40,7 +40,8 @@ BODY: dict[str, Any] = {
                             "type": "array",
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
-                            "description": "The patient's NIfTI files, one per channel; label maps may come along.",
+                            "description": "The patient's NIfTI files, one per channel; label maps may come along. "
+                            "Or one ZIP of a DICOM study or of raw NIfTI files, which goes through intake.",
                         },
                         "channels": {
                             "type": "string",

@@ -1,0 +1,59 @@
+"""Damaged DICOM from strangers: the answer is a series, a reason, or one line. `FUZZ=5000` tries more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diptych.errors import DiptychError
+from diptych.intake.dicom_files import FileLimits, opened
+from diptych.intake.series import read_series
+from diptych.phantom.phantom_dicom import DicomStyle, write_series
+from diptych.phantom.raw_head import RawSeries
+
+MUTATIONS = int(os.environ.get("FUZZ", "240"))
+LIMITS = FileLimits(max_file_bytes=2**22, max_pixels=2**22)
+
+
+def _mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """A few bytes changed near the header, some taken out, or the end cut off."""
+    changed = bytearray(data)
+    kind = rng.integers(4)
+    if kind == 0:
+        return bytes(changed[: rng.integers(len(changed))])
+    if kind == 1:
+        at = int(rng.integers(len(changed)))
+        del changed[at : at + int(rng.integers(1, 40))]
+        return bytes(changed)
+    for at in rng.integers(128, min(len(changed), 2000), 1 if kind == 2 else 12):
+        changed[at] = int(rng.integers(256))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("style", [DicomStyle(), DicomStyle(enhanced=True), DicomStyle(syntax="jpeg2000")], ids=str)
+def test_damaged_files_are_read_or_refused(oblique: RawSeries, style: DicomStyle, tmp_path: Path) -> None:
+    paths = write_series(oblique, tmp_path / "good", style=style)
+    good = [path.read_bytes() for path in paths]
+    rng = np.random.default_rng(len(good))
+    for number in range(MUTATIONS // 3):
+        folder = tmp_path / "bad"
+        folder.mkdir(exist_ok=True)
+        chosen = int(rng.integers(len(good)))
+        for place, data in enumerate(good[:9] if len(good) > 1 else good):
+            (folder / f"{place}.dcm").write_bytes(_mutated(data, rng) if place in (chosen % 9, 0) else data)
+        assert "\n" not in _outcome(folder, load=number % 5 == 0)
+
+
+def _outcome(folder: Path, *, load: bool) -> str:
+    """The one line of a refusal, or nothing where series were read."""
+    try:
+        with opened(folder, limits=LIMITS) as files:
+            for reading in read_series(files, limits=LIMITS):
+                for series in reading.series[:1] if load else ():
+                    assert np.isfinite(series.load()).all()
+    except DiptychError as error:
+        return str(error)
+    return ""
