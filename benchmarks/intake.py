@@ -64,7 +64,7 @@ def _dice(record: IntakeRecord, truth: Study) -> float:
     reference = record.find(record.reference)
     image = read_nifti(record.folder / BRAIN_FILE)
     found = Placed(image.stored.astype(np.float32), image.affine)
-    own = resample(found, reference.grid, np.linalg.inv(reference.matrix)) > 0.5
+    own = resample(found, reference.grid, np.linalg.inv(reference.matrix).astype(np.float64)) > 0.5
     brain = truth.series[record.reference].brain
     return float(2 * (own & brain).sum() / (own.sum() + brain.sum()))
 

@@ -14,7 +14,7 @@ from diptych.intake.series import read_series
 from diptych.phantom.phantom_dicom import DicomStyle, write_series
 from diptych.phantom.raw_head import RawSeries
 
-MUTATIONS = int(os.environ.get("FUZZ", "240"))
+MUTATIONS = int(os.environ.get("FUZZ", "150"))
 LIMITS = FileLimits(max_file_bytes=2**22, max_pixels=2**22)
 
 

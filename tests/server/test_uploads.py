@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,15 @@ def test_strange_files_fail_in_one_line(client: httpx.Client, newcomer: Path, da
     found = ready(client, upload(client, newcomer))
     assert found["state"] == "failed"
     assert says in found["error"]
+
+
+def test_a_zip_goes_through_intake(client: httpx.Client) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("notes.txt", "no images here")
+    found = ready(client, client.post(f"{API}/uploads", files=[("files", ("study.zip", packed.getvalue()))]))
+    assert found["state"] == "failed"
+    assert found["error"] == "study.zip: holds neither DICOM images nor NIfTI files; give a patient's folder"
 
 
 @pytest.mark.parametrize(
