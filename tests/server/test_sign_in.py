@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,3 +197,14 @@ def test_names_and_numbers_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of that number"):
         users.revoke("a", "00000000")
     assert json.loads(users.path.read_text())["users"][0]["name"] == "a"
+
+
+def test_doctor_finds_what_was_forgotten(archive_path: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(archive_path, own)
+    Users.of_archive(own).add("anna", ["read"], days=1)
+    (own / "archive.sqlite").chmod(0o644)
+    done = run("doctor", "--security", own)
+    assert done.exit_code == 3
+    assert "others of this machine may read it" in done.stdout
+    assert "expires within a week" in done.stdout

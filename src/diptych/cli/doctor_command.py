@@ -14,6 +14,14 @@ EXTRAS = {"tensorboard": ("tensorboard",), "parquet": ("pyarrow",), "annotation"
 
 def doctor(
     json_output: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    security: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ARCHIVE",
+            help="Look at this archive instead: who can read it, its users, its audit log.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Tell what is installed, which extras work, cores, memory, GPU, and where weights are.
 
@@ -21,12 +29,30 @@ def doctor(
     """
     from diptych.cli.console import print_json
 
+    if security is not None:
+        _check_security(security, json_output=json_output)
+        return
     findings = examine()
     if json_output:
         print_json(findings)
     else:
         _print_table(findings)
     if findings["problems"]:
+        raise typer.Exit(3)
+
+
+def _check_security(archive: Path, *, json_output: bool) -> None:
+    from diptych.cli.console import print_json
+    from diptych.cli.security_check import security_findings
+
+    findings = security_findings(archive)
+    if json_output:
+        print_json({"archive": str(archive), "problems": findings})
+    else:
+        for finding in findings:
+            print(f"Problem: {finding}")
+        print(f"{archive}: {len(findings)} problems" if findings else f"{archive}: nothing is wrong.")
+    if findings:
         raise typer.Exit(3)
 
 
