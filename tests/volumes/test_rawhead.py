@@ -61,3 +61,10 @@ def test_tiny_images_are_not_judged(array: NDArray[np.float64]) -> None:
 def test_reader_puts_it_into_the_warnings(tmp_path: Path) -> None:
     write_nifti(tmp_path / "t1.nii", head(), np.diag([-4.0, -4.0, 4.0, 1.0]))
     assert "raw head" in read_patient(patient_from_files(t1=tmp_path / "t1.nii", patient_key="A")).warnings[0]
+
+
+def test_a_head_without_a_dark_ring_is_too_large_for_a_brain() -> None:
+    x, y, z = np.meshgrid(*(np.arange(-120, 120, 6.0),) * 3, indexing="ij")
+    head, brain = ((x / a) ** 2 + (y / b) ** 2 + (z / c) ** 2 < 1 for a, b, c in ((85, 105, 100), (65, 82, 65)))
+    assert "ml, no brain has more" in (raw_head_warning(head[None].astype(np.float32), (6.0, 6.0, 6.0)) or "")
+    assert raw_head_warning(brain[None].astype(np.float32), (6.0, 6.0, 6.0)) is None

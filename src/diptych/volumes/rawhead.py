@@ -1,14 +1,16 @@
 """Tells a raw head from a brain whose skull was stripped, which is what every model here expects.
 
-Knows arrays and voxel sizes only. Two signs, either is enough:
+Knows arrays and voxel sizes only. Three signs, any is enough:
 
 - **air is not zero**: nearly the whole frame has signal, where stripping leaves exact zeros around the brain;
 - **a bright ring around a dark one**: under the surface of a raw head lies the scalp, then bone, which gives no
   signal. Under the surface of a stripped brain lie liquor and cortex, and the signal changes little.
+- **too large for a brain**: a head with its bone and scalp is half as large again, whatever the contrast of its rings.
 
 Measured on 140 stripped patients of BraTS 2023 (three of them also at full size): signal in 10 to 23 % of the frame;
 ring ratio at most 0.9 in T1, 1.0 in FLAIR, 1.1 in T1Gd, 1.3 in T2. With 6 mm of bone and 3, 5 or 8 mm of scalp drawn
-around 14 of these brains the largest ratio is 2 to 10. No real raw head was at hand, so how many are missed is unknown.
+around 14 of these brains the largest ratio is 2 to 10. Filled objects of 16 stripped
+patients (8 gliomas, 8 strokes) have 1403 to 1775 ml. How many real raw heads are missed is not known yet.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ RING_RATIO = 1.5
 """Scalp over bone; the mean signal of the two shells below."""
 OUTER_SHELL, INNER_SHELL = (2.0, 6.0), (8.0, 14.0)
 """Millimetres under the surface."""
+LARGEST_BRAIN_ML = 2300.0
+"""No brain is larger, ventricles and sulci filled; heads of adults are."""
 WORKING_SPACING = 3.0
 """Voxels are skipped down to about this many millimetres; the shells need no finer ones."""
 
@@ -35,16 +39,23 @@ def raw_head_warning(array: NDArray[np.float32], spacing: tuple[float, float, fl
     if filled > FILLED_FRAME:
         sign = f"{filled:.0%} of the frame has signal"
     else:
-        ratio = _ring_ratio(coarse, (spacing[0] * x, spacing[1] * y, spacing[2] * z))
-        if ratio <= RING_RATIO:
+        steps = spacing[0] * x, spacing[1] * y, spacing[2] * z
+        solid = _solid(coarse)
+        ratio, volume = _ring_ratio(coarse, solid, steps), np.count_nonzero(solid) * float(np.prod(steps)) / 1000.0
+        if ratio <= RING_RATIO and volume <= LARGEST_BRAIN_ML:
             return None
+        if ratio <= RING_RATIO:
+            return (
+                "This looks like a raw head, not a skull-stripped brain "
+                f"({volume:.0f} ml, no brain has more than {LARGEST_BRAIN_ML:.0f}); strip the skull first."
+            )
         sign = f"a bright ring around a dark one, {ratio:.1f} to 1"
     return f"This looks like a raw head, not a skull-stripped brain ({sign}); strip the skull first."
 
 
-def _ring_ratio(array: NDArray[np.float32], spacing: tuple[float, float, float]) -> float:
+def _ring_ratio(array: NDArray[np.float32], solid: NDArray[np.bool_], spacing: tuple[float, float, float]) -> float:
     """Outer over inner shell, the largest over channels; 0 where the image is too small to have both."""
-    depth = ndimage.distance_transform_edt(np.pad(_solid(array), 1), sampling=spacing)[1:-1, 1:-1, 1:-1]
+    depth = ndimage.distance_transform_edt(np.pad(solid, 1), sampling=spacing)[1:-1, 1:-1, 1:-1]
     outer, inner = ((depth > near) & (depth <= far) for near, far in (OUTER_SHELL, INNER_SHELL))
     if not outer.any() or not inner.any():
         return 0.0
