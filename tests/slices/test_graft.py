@@ -80,5 +80,5 @@ def test_a_lesion_that_misses_the_partners_brain_leaves_a_healthy_slice() -> Non
 
 
 def test_a_single_slice_has_no_partner() -> None:
-    batch = Batch(**{name: value[1:2] for name, value in vars(make_batch()).items()})
+    batch = Batch(**{name: value[1:2] for name, value in vars(make_batch()).items() if value is not None})
     assert not graft_lesions(batch, 1.0, SEEDS[:1]).has_twin.any()
