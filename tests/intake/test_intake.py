@@ -16,8 +16,8 @@ from diptych.cli.app import app
 from diptych.errors import DiptychError, GeometryError, InputError, LabelError, MissingChannelError
 from diptych.intake import IntakeRecord, file_back, labels_back, read_record
 from diptych.intake.atlas_space import SRI24
-from diptych.intake.batch import intake_sources, needs_intake
 from diptych.intake.intake_record import SeriesRecord, matrix_rows, write_record
+from diptych.intake.many_patients import intake_sources, needs_intake
 from diptych.intake.raw_nifti import series_from_nifti
 from diptych.intake.resampling import Placed, grid_points, resample
 from diptych.phantom.phantom_config import PhantomConfig

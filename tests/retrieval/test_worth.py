@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diptych.errors import ModelError, UsageError
-from diptych.retrieval.worth import FILE, Agreement, Curve, Pairs, Worth, WorthTables, fit_curve
+from diptych.retrieval.match_worth import FILE, Agreement, Curve, Pairs, Worth, WorthTables, fit_curve
 from diptych.search import PanelMatch
 
 NO_CELLS = np.zeros((2, 3))

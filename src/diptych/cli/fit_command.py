@@ -234,7 +234,7 @@ def fit_worth(
     from diptych.cli.console import print_json, progress_bar
     from diptych.evaluation.context import Context
     from diptych.evaluation.worth_trial import known_matches
-    from diptych.retrieval.worth import WorthTables, fit_curve
+    from diptych.retrieval.match_worth import WorthTables, fit_curve
     from diptych.slices import SliceStore
     from diptych.slices.splits import read_keys
 

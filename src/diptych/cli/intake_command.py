@@ -14,7 +14,7 @@ from diptych.errors import PartialFailure, UsageError
 
 if TYPE_CHECKING:
     from diptych.intake import IntakeRecord
-    from diptych.intake.batch import IntakeReport
+    from diptych.intake.many_patients import IntakeReport
 
 DEFAULT = "take"
 
@@ -64,7 +64,7 @@ def take(
     series; one who fails is reported and skipped, and the exit code is then 4. Research use only, not a medical device.
     """
     from diptych.cli.console import print_json, progress_bar
-    from diptych.intake.batch import intake_sources
+    from diptych.intake.many_patients import intake_sources
 
     named = {"t1": t1, "t1gd": t1gd, "t2": t2, "flair": flair}
     overrides = {channel: series for channel, series in named.items() if series is not None}
@@ -107,7 +107,7 @@ def back(
 def taken_in(sources: Sequence[Path], archive: Path) -> tuple[list[Path], dict[str, str]]:
     """Sources with raw ones replaced by what intake made of them, kept beside the archive; and who failed, with why."""
     from diptych.cli.console import progress_bar
-    from diptych.intake.batch import intake_sources, needs_intake
+    from diptych.intake.many_patients import intake_sources, needs_intake
 
     raw = [source for source in sources if needs_intake(source)]
     if not raw:

@@ -1,6 +1,6 @@
 """Matches with known labels, as users would find them: what `diptych fit-worth` learns from and evaluation judges.
 
-Knows trials; the curves themselves are in `diptych.retrieval.worth`.
+Knows trials; the curves themselves are in `diptych.retrieval.match_worth`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diptych.evaluation.compare_metrics import Trial
 from diptych.evaluation.retrieval_score import mean_dice, pack_labels
 from diptych.progress import Progress, silent
-from diptych.retrieval.worth import Pairs
+from diptych.retrieval.match_worth import Pairs
 
 ASKED = 10
 """Slices of each patient that ask: the one with the largest lesion, and others evenly spaced."""

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diptych.intake.batch import intake_sources
     from diptych.intake.intake_record import IntakeRecord, read_record
+    from diptych.intake.many_patients import intake_sources
     from diptych.intake.pipeline import intake_patient
     from diptych.intake.way_back import file_back, image_back, labels_back
 

@@ -17,8 +17,8 @@ from diptych.archive import VolumeInfo
 from diptych.retrieval.anywhere import PlacedLesion
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
+from diptych.retrieval.match_worth import Worth
 from diptych.retrieval.question import Question
-from diptych.retrieval.worth import Worth
 from diptych.search import Match, PanelMatch
 
 

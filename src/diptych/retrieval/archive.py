@@ -49,11 +49,11 @@ from diptych.retrieval.explanation import (
     stored_pixels,
     view_slices,
 )
+from diptych.retrieval.match_worth import WorthTables
 from diptych.retrieval.patient_search import PatientMatch, PatientSearch, Stack
 from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
-from diptych.retrieval.worth import WorthTables
 from diptych.search import Query, SearchEngine
 from diptych.search.query import panels_of
 from diptych.search.tables import Tables

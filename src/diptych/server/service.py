@@ -26,7 +26,6 @@ from diptych.retrieval import Archive
 from diptych.retrieval.sketch import SKETCH_FILE, Sketcher
 from diptych.server.cache import Cache
 from diptych.server.cases import Case, Cases
-from diptych.server.changes import Changes
 from diptych.server.exports import Exports
 from diptych.server.jobs import Job, Jobs
 from diptych.server.live_archive import Library
@@ -35,6 +34,7 @@ from diptych.server.prefetch import LookAhead
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
 from diptych.server.sign_in import SignIn
+from diptych.server.study_changes import Changes
 from diptych.server.uploads import Upload, Uploads
 from diptych.server.users import Users
 

@@ -8,7 +8,7 @@ from diptych.evaluation.context import Context
 from diptych.evaluation.part import Cell, Part, Section, Table, left_out
 from diptych.evaluation.worth_trial import known_matches
 from diptych.progress import Progress
-from diptych.retrieval.worth import COVERAGE, WorthTables
+from diptych.retrieval.match_worth import COVERAGE, WorthTables
 
 WORDS = {"normal": "anatomy", "abnormal": "lesion"}
 

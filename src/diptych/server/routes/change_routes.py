@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse
 from starlette.responses import FileResponse
 
 from diptych.server.byte_responses import ASK_AGAIN
-from diptych.server.changes import Compared, MapKind
 from diptych.server.guards import API
 from diptych.server.problems import Problem, not_found
 from diptych.server.routes.case_routes import MAKING, Channel, Key, Z
 from diptych.server.schemas import ChangeResource, Geometry, JobResource
 from diptych.server.service import Service, TheService
+from diptych.server.study_changes import Compared, MapKind
 
 router = APIRouter(prefix="/volumes", tags=["Volumes"])
 Old = Annotated[str, Path(max_length=256, description="Key of the earlier study.")]
