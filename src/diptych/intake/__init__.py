@@ -33,7 +33,7 @@ _HOME = {
     "file_back": "way_back",
     "image_back": "way_back",
     "intake_patient": "pipeline",
-    "intake_sources": "batch",
+    "intake_sources": "many_patients",
     "labels_back": "way_back",
     "read_record": "intake_record",
 }
