@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from diptych.config import get_preset
     from diptych.errors import DiptychError
     from diptych.model import Decomposition, load_model
+    from diptych.notebook import decompose, index
     from diptych.phantom import make_phantom
     from diptych.retrieval import Archive, Question
     from diptych.slices import SliceStore
@@ -25,8 +26,10 @@ __all__ = [
     "Question",
     "SliceStore",
     "Volume",
+    "decompose",
     "find_patients",
     "get_preset",
+    "index",
     "intake",
     "load_model",
     "make_phantom",
@@ -40,8 +43,10 @@ _HOME = {
     "Question": "diptych.retrieval",
     "SliceStore": "diptych.slices",
     "Volume": "diptych.volumes",
+    "decompose": "diptych.notebook",
     "find_patients": "diptych.volumes",
     "get_preset": "diptych.config",
+    "index": "diptych.notebook",
     "load_model": "diptych.model",
     "make_phantom": "diptych.phantom",
     "read_patient": "diptych.volumes",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from diptych.retrieval import Archive
-    from diptych.retrieval.question import By
+    from diptych.search.query import By
 
 
 SEED = 2023

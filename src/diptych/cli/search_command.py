@@ -28,9 +28,13 @@ class Find(StrEnum):
 
 
 class Panel(StrEnum):
+    """What is compared; the paper's words are understood, too."""
+
+    ANATOMY = "anatomy"
+    LESION = "lesion"
+    BOTH = "both"
     NORMAL = "normal"
     ABNORMAL = "abnormal"
-    BOTH = "both"
 
 
 class Anywhere(StrEnum):
@@ -73,7 +77,9 @@ def search(
             "or whole patients, by overlap of their labels in three dimensions."
         ),
     ] = Find.SLICES,
-    by: Annotated[Panel, typer.Option(help="Compare the anatomy, the lesion, or both.")] = Panel.BOTH,
+    by: Annotated[
+        Panel, typer.Option(help="Compare the anatomy, the lesion, or both; normal and abnormal are the paper's words.")
+    ] = Panel.BOTH,
     weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
     metric: Annotated[
         str,
@@ -116,7 +122,7 @@ def search(
         Path | None,
         typer.Option(
             help="Take the lesion from this painted label map: PNG with values 0 to 3, or NIfTI with one painted "
-            "plane. Without QUERY, search --by abnormal.",
+            "plane. Without QUERY, search --by lesion.",
             show_default=False,
         ),
     ] = None,
@@ -139,7 +145,7 @@ def search(
     ] = False,
     anywhere: Annotated[
         Anywhere | None,
-        typer.Option(help="Find the lesion (--by abnormal) in any place of the slice.", show_default=False),
+        typer.Option(help="Find the lesion (--by lesion) in any place of the slice.", show_default=False),
     ] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the query and its matches in a row to this PNG.", show_default=False)
@@ -155,12 +161,13 @@ def search(
 
     from diptych.retrieval import Archive, Question
     from diptych.search import Query
+    from diptych.search.query import panel_named
 
     query = query if query is None else _taken_in(query, archive)
     check_figure(figure, of_volumes=find in (Find.VOLUMES, Find.PATIENTS))
     opened = Archive.open(archive, model=model)
     question = Question(
-        by=by.value,
+        by=panel_named(by.value),
         weight=weight,
         combine="paper" if preset is Preset.PAPER else "normalised",
         metric=metric,
@@ -184,7 +191,7 @@ def search(
             raise UsageError(
                 f"--slice {slice_number}: whole volumes are compared with --find volumes; leave one of them out"
             )
-        settled = opened.searcher.settle_codes(Query(by=by.value, metric=metric), "for whole volumes")
+        settled = opened.searcher.settle_codes(Query(by=question.by, metric=metric), "for whole volumes")
         question = replace(question, metric=settled.metric if preset is Preset.DEFAULT else "euclidean")
         record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
         show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)

@@ -20,7 +20,7 @@ from diptych.config import ModelConfig
 from diptych.errors import DiptychError, ModelError
 from diptych.files import read_regular, replacing, require_regular, write_json, write_text
 from diptych.model.network import FeatureDecomposingNetwork, fingerprint
-from diptych.model.shipped import named_model
+from diptych.model.shipped import named_model, shipped_model
 
 FORMAT = "diptych-model"
 VERSION = 1
@@ -47,9 +47,12 @@ def save_model(network: FeatureDecomposingNetwork, folder: Path, *, notes: str =
     return identity
 
 
-def load_model(folder: Path | str) -> FeatureDecomposingNetwork:
-    """Read a network that `save_model` wrote, or a shipped one by name, in evaluation mode; else a `ModelError`."""
-    folder = named_model(folder)
+def load_model(folder: Path | str | None = None) -> FeatureDecomposingNetwork:
+    """Read a network that `save_model` wrote, or a shipped one by name, in evaluation mode; else a `ModelError`.
+
+    Without a folder, it is the shipped model that commands take by default.
+    """
+    folder = named_model(shipped_model() if folder is None else folder)
     description = _read_description(folder / CONFIG)
     config = _read_config(folder / CONFIG, description)
     with torch.device("meta"):  # shapes only: nothing is allocated for a config that does not fit its weights

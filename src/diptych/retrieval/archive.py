@@ -11,10 +11,11 @@ newer one. Knows how the parts fit together; each part has its own file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ from diptych.retrieval.question import Question, slice_query, touched_cells, vol
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
 from diptych.search import Query, SearchEngine
-from diptych.search.query import panels_of
+from diptych.search.query import panel_named, panels_of
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
 from diptych.volumes.channel_check import contrast_warnings
@@ -153,6 +154,21 @@ class Archive:
     def stored(self, volume_key: str, *, z_index: int | None = None) -> EncodedSlice:
         """A slice of an archived volume; without `z_index`, the one with the largest predicted lesion."""
         return stored_slice(self.store.record(volume_key), self.encoder, z_index=z_index)
+
+    def search(
+        self, patient: Path | str | Volume, *, by: str = "both", z_index: int | None = None, **options: Any
+    ) -> Answer:
+        """The slices most like one of a patient: a folder, a volume, or the key of an archived one.
+
+        `by` is anatomy, lesion or both; `options` are fields of `Question`, such as `top` or `where`. Without `z_index`
+        it is the slice with the largest predicted lesion.
+        """
+        unknown = sorted(set(options) - {field.name for field in fields(Question)})
+        if unknown:
+            raise UsageError(f"search({unknown[0]}=…): there is no such option; Question lists those there are")
+        archived = isinstance(patient, str) and not Path(patient).exists()
+        subject = (self.stored if archived else self.encode)(patient, z_index=z_index)  # type: ignore[arg-type]
+        return self.query(subject, Question(by=panel_named(by), **options))
 
     def query(self, subject: EncodedSlice, question: Question = Question()) -> Answer:
         """The slices that are most like this one: the best of each patient, nearest first."""

@@ -18,8 +18,8 @@ from diptych.metrics.searcher import DEFAULT
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.search import Filter, Query
+from diptych.search.query import By
 
-By = Literal["normal", "abnormal", "both"]
 Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from diptych.errors import UsageError
 
 PANELS = ("normal", "abnormal")
+By = Literal["normal", "abnormal", "both"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Query:
     """Ids of the normal code, `[h, w]`."""
     abnormal: NDArray[np.integer] | None = None
     """Ids of the abnormal code, `[h, w]`."""
-    by: Literal["normal", "abnormal", "both"] = "normal"
+    by: By = "normal"
     """Which panel to search by."""
     weight: float = 0.5
     """Share of the normal panel in `both`, 0…1; the abnormal panel has the rest."""
@@ -86,6 +87,14 @@ class Match:
     """The normal panels compared, where the query has one."""
     abnormal: PanelMatch | None
     """The abnormal panels compared, where the query has one."""
+
+
+def panel_named(word: str) -> By:
+    """What to search by, in a user's words (anatomy, lesion) or in the paper's (normal, abnormal)."""
+    by = {"anatomy": "normal", "lesion": "abnormal"}.get(word, word)
+    if by not in get_args(By):
+        raise UsageError(f"by {word!r}: search by anatomy, lesion or both (the paper's words: normal, abnormal)")
+    return cast(By, by)
 
 
 def panels_of(by: str) -> tuple[str, ...]:
