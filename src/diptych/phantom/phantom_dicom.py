@@ -220,6 +220,9 @@ def write_dicomdir(folder: Path, out: Path) -> Path:
         files.add(dataset)
     shutil.rmtree(out, ignore_errors=True)
     files.write(out)
+    files._stage[
+        "t"
+    ].cleanup()  # pydicom leaves its staging folder to the garbage collector, which warns at any later time
     return out / "DICOMDIR"
 
 
