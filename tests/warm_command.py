@@ -15,10 +15,12 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -95,9 +97,16 @@ def answer(connection: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(told["environment"])
     sys.argv = told["arguments"]
+    threading.Thread(target=end_with, args=(connection,), daemon=True).start()
     code = run({"diptych": diptych, "cells": cells}[sys.argv[0]])
     connection.sendall(code.to_bytes(4, "big"))
     os._exit(code)
+
+
+def end_with(connection: socket.socket) -> None:
+    """Whoever ends the script ends the command: a server that a page started in the background, say."""
+    if not connection.recv(1):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run(program: Callable[[], None]) -> int:
