@@ -90,6 +90,20 @@ def _placed(placed: Any) -> str:
     return f"  {side}moved {placed.rows:+d} rows, {placed.columns:+d} columns"
 
 
+def _whole_answer(
+    archive: Archive, record: VolumeRecord, matches: tuple[VolumeMatch, ...] | tuple[PatientMatch, ...]
+) -> dict[str, Any]:
+    """What is like a whole volume or patient, for JSON."""
+    return {
+        "notice": NOTICE,
+        "archive": str(archive.store.path),
+        "version": archive.catalogue.version,
+        "query": {"name": record.info.volume_key, "slices": record.slice_count},
+        "matches": [match.to_json() for match in matches],
+        "problems": list(archive.problems),
+    }
+
+
 def show_volumes(
     archive: Archive, record: VolumeRecord, question: Question, matches: tuple[VolumeMatch, ...], json_output: bool
 ) -> None:
@@ -97,16 +111,7 @@ def show_volumes(
     from diptych.cli.console import print_json
 
     if json_output:
-        print_json(
-            {
-                "notice": NOTICE,
-                "archive": str(archive.store.path),
-                "version": archive.catalogue.version,
-                "query": {"name": record.info.volume_key, "slices": record.slice_count},
-                "matches": [match.to_json() for match in matches],
-                "problems": list(archive.problems),
-            }
-        )
+        print_json(_whole_answer(archive, record, matches))
     else:
         _print_volumes(record.info.volume_key, question, matches)
 
@@ -118,16 +123,7 @@ def show_patients(
     from diptych.cli.console import print_json
 
     if json_output:
-        print_json(
-            {
-                "notice": NOTICE,
-                "archive": str(archive.store.path),
-                "version": archive.catalogue.version,
-                "query": {"name": record.info.volume_key, "slices": record.slice_count},
-                "matches": [match.to_json() for match in matches],
-                "problems": list(archive.problems),
-            }
-        )
+        print_json(_whole_answer(archive, record, matches))
         return
     print(f"{record.info.volume_key}, the whole patient, by {question.by} (overlap in three dimensions)")
     for place, match in enumerate(matches, start=1):
