@@ -1,4 +1,5 @@
 # make demo   phantom patients through the whole program, ending in the reading room (SERVE=0: in a report)
+# make demo-pacs   an Orthanc of its own beside it: studies come in, results go back (SERVE=0: without the reading room)
 # make test   everything a change must pass; sets itself up
 # Both need only Python 3.11+ and make. The rest of the targets are for developers.
 
@@ -15,10 +16,13 @@ SERVE  ?= 1
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 BROWSER := $(VENV)/browser/chromium
 
-.PHONY: demo test test-all check format docs page browser-tests clean
+.PHONY: demo demo-pacs test test-all check format docs page browser-tests clean
 
 demo: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
 	@$(BIN)/python -m diptych demo --out demo $(if $(filter 0,$(SERVE)),,--serve)
+
+demo-pacs: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
+	@$(BIN)/python -m diptych pacs demo --out demo-pacs $(if $(filter 0,$(SERVE)),,--serve)
 
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs 2 check browser-tests
@@ -75,4 +79,4 @@ $(BROWSER): viewer/browser.mjs | $(READY)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" node viewer/browser.mjs $(VENV)/browser/node_modules/@sparticuz/chromium $(VENV)/browser
 
 clean:
-	rm -rf $(VENV) demo build dist viewer/node_modules src/diptych/server/static
+	rm -rf $(VENV) demo demo-pacs build dist viewer/node_modules src/diptych/server/static

@@ -1,83 +1,59 @@
-"""Write what T1, T1Gd, T2 and FLAIR usually look like, or test it: how often are exchanged channels noticed?
+"""How often are exchanged channels noticed by what 'diptych fit references' keeps beside a model?
 
-    python benchmarks/contrast_reference.py PATIENTS --keys train.txt --write
-    python benchmarks/contrast_reference.py PATIENTS --keys test.txt
-
-Needs real patients, so its result is kept in the package (`volumes/channel_check.json`): means over patients,
-nobody's own data.
+python benchmarks/contrast_reference.py PATIENTS --keys test.txt
+python benchmarks/contrast_reference.py PATIENTS --keys val.txt --model MODEL
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-
-import diptych.volumes.channel_check as contrast
-from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient
-
-SHRINKAGE = 0.3
-"""Share of the covariance's diagonal that replaces the rest of it."""
+from diptych.fitting.reference_fit import training_patients
+from diptych.model import load_model
+from diptych.model.shipped import named_model
+from diptych.retrieval.model_reference import load_reference
+from diptych.volumes import PatientFiles, Volume, read_patient
+from diptych.volumes.channel_check import Reference
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patients", type=Path)
     parser.add_argument("--keys", type=Path, help="file with the patients to use, one key per line")
-    parser.add_argument("--write", action="store_true", help="fit the reference anew and keep it")
+    parser.add_argument("--model", type=Path, default=Path("cpu-16x16"), help="folder or name of the model")
     options = parser.parse_args()
-    patients = find_patients(options.patients)
-    if options.keys:
-        chosen = set(options.keys.read_text().split())
-        patients = [patient for patient in patients if patient.patient_key in chosen]
-    if options.write:
-        write_reference(patients)
-    report(patients)
+    folder = named_model(options.model)
+    reference = load_reference(folder, fingerprint=load_model(folder).fingerprint)
+    if reference is None:
+        raise SystemExit(f"{folder}: has no references; make them with 'diptych fit references'")
+    report(training_patients([options.patients], options.keys), reference)
 
 
-def read(files: PatientFiles) -> Volume:
-    return read_patient(replace(files, twin={}, lesion=None, anatomy=None))
+def read(files: PatientFiles, reference: Reference) -> Volume:
+    """The reference's channels, in its order."""
+    volume = read_patient(replace(files, twin={}, lesion=None, anatomy=None))
+    places = [volume.channels.index(name) for name in reference.channels]
+    return replace(volume, channels=reference.channels, array=volume.array[places])
 
 
-def fit_reference(patients: list[contrast.Description]) -> contrast.Reference:
-    """Mean and inverse shrunken covariance of patients whose channels are in order."""
-    features = np.stack([patient.in_order(tuple(range(len(CHANNELS)))) for patient in patients])
-    covariance = np.cov(features.T)
-    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.diag(np.diag(covariance))
-    return contrast.Reference(features.mean(axis=0), np.asarray(np.linalg.inv(shrunk), dtype=np.float64))
-
-
-def write_reference(patients: list[PatientFiles]) -> None:
-    described = [found for files in patients if (found := contrast.describe(read(files))) is not None]
-    fitted = fit_reference(described)
-    values = {
-        "patients": len(described),
-        "mean": np.round(fitted.mean, 4).tolist(),
-        "precision": np.round(fitted.precision, 3).tolist(),
-    }
-    target = Path(contrast.__file__).with_name("channel_check.json")
-    target.write_text(json.dumps(values) + "\n", encoding="utf-8")
-    print(f"{target.name}: {len(described)} patients")
-
-
-def report(patients: list[PatientFiles]) -> None:
-    """Warnings on patients as they are, with two channels exchanged, and with one given twice."""
-    counts: dict[str, int] = {"as they are": 0, "one twice": 0}
+def report(patients: list[PatientFiles], reference: Reference) -> None:
+    """Warnings on patients as they are, with two channels exchanged, and with the last one a copy of the first."""
+    channels = range(len(reference.channels))
+    counts: dict[str, int] = {}
     for files in patients:
-        volume = read(files)
-        counts["as they are"] += bool(contrast.contrast_warnings(volume))
-        doubled = volume.array.copy()
-        doubled[3] = doubled[0]
-        counts["one twice"] += bool(contrast.contrast_warnings(replace(volume, array=doubled)))
-        for one, other in combinations(range(len(CHANNELS)), 2):
-            order = list(range(len(CHANNELS)))
+        volume = read(files, reference)
+        cases = {"as they are": list(channels)}
+        if len(channels) > 1:
+            cases["one twice"] = [*channels[:-1], 0]
+        for one, other in combinations(channels, 2):
+            order = list(channels)
             order[one], order[other] = other, one
-            name = f"{CHANNELS[one]} and {CHANNELS[other]} exchanged"
-            noticed = contrast.contrast_warnings(replace(volume, array=volume.array[order]))
+            cases[f"{reference.channels[one]} and {reference.channels[other]} exchanged"] = order
+        for name, order in cases.items():
+            noticed = reference.warnings(replace(volume, array=volume.array[order]))
             counts[name] = counts.get(name, 0) + bool(noticed)
     for name, count in counts.items():
         print(f"{name:30} warned {count:3} of {len(patients)}")

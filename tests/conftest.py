@@ -13,6 +13,7 @@ from tests.warm_command import warm_commands
 
 ROOT = Path(__file__).resolve().parent.parent
 BRATS = ROOT.parent / "shared" / "brats"
+CLINICAL = ROOT.parent / "shared" / "clinical"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,6 +32,14 @@ def brats() -> Path:
     if not BRATS.is_dir():
         pytest.skip(f"real patients are not here ({BRATS.relative_to(ROOT.parent)} beside the repository)")
     return BRATS
+
+
+@pytest.fixture(scope="session")
+def clinical() -> Path:
+    """Real studies, which lie beside the repository where they exist at all."""
+    if not CLINICAL.is_dir():
+        pytest.skip(f"real studies are not here ({CLINICAL.relative_to(ROOT.parent)} beside the repository)")
+    return CLINICAL
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_troubles_are_told_in_the_words_of_the_program() -> None:
+    page = (ROOT / "docs" / "how-to" / "questions.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert len(told) >= 8
+    assert [words for words in told if words not in source] == []
+
+
 def test_reference_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "reference" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -93,7 +93,7 @@ def test_show_draws_folders_and_files(diptych: Run, phantom: Phantom, tmp_path: 
     (tmp_path / key).mkdir()
     write_phantom(phantom, tmp_path / key)
     flair = tmp_path / key / f"{key}-t2f.nii.gz"
-    done = diptych("show", key, "--flair", flair, "--slices", 3, "--out", "two.png")
+    done = diptych("show", key, "--flair", flair, "--slices", 3, "--figure", "two.png")
     assert (done.returncode, done.stderr) == (0, "")
     with Image.open(tmp_path / "two.png") as picture:
         assert picture.width > 800

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from tests.conftest import ROOT
 
@@ -30,3 +36,12 @@ def test_the_bill_lists_the_same_packages() -> None:
 def test_the_plain_list_stays_plain() -> None:
     """`pip install -c constraints.txt` must work beside a torch that was built elsewhere."""
     assert "--hash" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_two_builds_of_the_wheel_are_equal(tmp_path: Path) -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("the sources are not in git here, which says what goes in")
+    command = [sys.executable, str(ROOT / ".ci" / "wheel.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert "the same from two builds" in done.stdout, done.stderr

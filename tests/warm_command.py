@@ -3,7 +3,7 @@
 A script named `diptych` is put first on the PATH. It hands its arguments, folder, environment and the three standard
 streams to the waiting process, which forks; the child is a real process of its own that runs the command and hands back
 its exit code. A second script, `cells`, is an interpreter that runs one block of Python per line of standard input.
-What this does not show, cold starts and signals, is left to the tests that start `python -m diptych`.
+What this does not show, cold starts, signals and worker processes, is left to the tests that start `python -m diptych`.
 
     python -m tests.warm_command SOCKET      (started by `warm_commands`, ended by its standard input closing)
 """
@@ -26,7 +26,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-PRELOADED = ("torch", "numba", "nibabel", "matplotlib", "safetensors.torch", "diptych.cli.app", "diptych.retrieval")
+PRELOADED = (
+    *("torch", "numba", "nibabel", "matplotlib", "safetensors.torch", "scipy.ndimage", "scipy.optimize", "PIL.Image"),
+    *("diptych.cli.app", "diptych.retrieval", "diptych.phantom", "diptych.training", "diptych.evaluation.runner"),
+)
 
 SCRIPT = """#!{python} -SE
 import array, json, os, socket, sys
@@ -63,6 +66,11 @@ def serve(address: str) -> None:
     """Import the program, then fork once per connection until standard input closes."""
     for name in PRELOADED:
         __import__(name)
+    from diptych import processes
+    from diptych.phantom.atlas import load_atlas
+
+    load_atlas()  # two seconds that every command about phantoms would spend again
+    processes.cores = lambda: 1  # tests fill all cores by themselves; workers of workers would only start cold
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()

@@ -18,6 +18,7 @@ import typer
 import diptych
 import diptych.errors
 from diptych.cli.app import app
+from diptych.cli.help_types import value_word
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -32,16 +33,21 @@ def command_page() -> str:
     while pending:
         path, command = pending.pop(0)
         parts.append(f"## `{path}`\n\n{inspect.cleandoc(command.help or '')}\n")
-        rows = [_parameter_row(parameter) for parameter in command.params if parameter.name != "help"]
+        rows = [_parameter_row(parameter) for parameter in command.params if not parameter.hidden]
         if rows:
             parts.append("| parameter | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n")
-        pending += [(f"{path} {name}", sub) for name, sub in getattr(command, "commands", {}).items()]
+        inner = getattr(command, "commands", {})
+        pending += [(f"{path} {name}", sub) for name, sub in inner.items() if not sub.hidden]
     return "\n".join(parts) + "\n" + _exit_codes()
 
 
 def _parameter_row(parameter: Any) -> str:
     optional = parameter.param_type_name == "option"
-    names = ", ".join([*parameter.opts, *parameter.secondary_opts]) if optional else str(parameter.name).upper()
+    if optional:
+        names = f"{', '.join([*parameter.opts, *parameter.secondary_opts])} {value_word(parameter)}".strip()
+    else:
+        names = parameter.display_name_raw
+    names = names.replace("|", "\\|")
     default = parameter.default if optional and parameter.default not in (None, False, ()) else ""
     meaning = str(getattr(parameter, "help", "") or "").replace("|", "\\|").replace("\n", " ")
     return f"| `{names}` | {default} | {meaning} |"

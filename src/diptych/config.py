@@ -1,8 +1,8 @@
 """What a network is and how it is trained, as plain values: dataclasses and the named presets.
 
 Knows nothing about torch, files or patients. The `paper-*` presets follow the text of the paper wherever it speaks
-(docs/explanation/the-network.md lists where it does not); the others are what we know to be better. Every field says
-in one sentence what it does; `--help` shows the same sentence.
+(docs/explanation/the-network.md lists where it does not); the others depart from it where a measurement showed that
+something else works better. Every field says in one sentence what it does; `--help` shows the same sentence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 from diptych.description import Description, described_by_counts
 from diptych.errors import ModelError, UsageError
+
+LABEL_GRID = (32, 32)
+"""Rows and columns of the label maps that codes decode to."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ class ModelConfig:
         """The description, with this network's own geometry; the glioma's for a model that brings none."""
         named = self.description or described_by_counts(**self._counts)
         anatomy = named.anatomy if self.anatomy_classes else ()
-        return replace(named, size=self.image_size, field=self.field_mm, anatomy=anatomy)
+        enough = tuple(named.channels[place] for place in self.sufficient_channels)
+        return replace(named, size=self.image_size, field=self.field_mm, anatomy=anatomy, enough=enough)
 
     def describing(self, description: Description) -> ModelConfig:
         """The same network for other channels and classes; one without an anatomy head stays without."""
@@ -121,6 +125,8 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
         values = asdict(self)
+        if self.description is not None:
+            values["description"] = self.description.to_json()
         return {name: value for name, value in values.items() if name not in _LATER or _LATER[name] != value}
 
     @classmethod
@@ -356,13 +362,13 @@ def _adapting(fine: Preset) -> Preset:
             twin_weight=0.0,
             regulariser_weight=0.0,
             quiet_weight=4.0,
-            teacher_weight=20.0,
+            teacher_weight=25.0,
         ),
         training=TrainingConfig(
             batch_size=8,
             epochs=4,
-            learning_rate=6e-4,
-            warmup_steps=30,
+            learning_rate=4e-4,
+            warmup_steps=60,
             degradations=1.0,
             average_decay=0.99,
             channel_dropout=0.4,

@@ -85,6 +85,8 @@ class Description:
     """Rows and columns of a slice."""
     field: tuple[float, float] | None = (200.0, 160.0)
     """Millimetres that rows and columns cover; None for the whole frame of the scan."""
+    enough: tuple[str, ...] = ()
+    """Channels of which any one is enough, whatever else is missing; empty where every channel is needed."""
 
     def __post_init__(self) -> None:
         if self.field is not None:  # a number is written, and so fingerprinted, in one way only
@@ -94,6 +96,8 @@ class Description:
             raise UsageError(f"channels {', '.join(self.channels) or 'none'}: name each channel once, at least one")
         for channel in self.channels:
             _check_name("channel", channel)
+        if unknown := [name for name in self.enough if name not in self.channels]:
+            raise UsageError(f"enough {', '.join(unknown)}: not among the channels {', '.join(self.channels)}")
         for kind in ("lesion", "anatomy"):
             _check_classes(kind, getattr(self, kind))
         if not self.lesion:
@@ -152,7 +156,8 @@ class Description:
         """
         lesion = ", ".join(one.abbreviation for one in self.lesion)
         anatomy = f"anatomy of {len(self.anatomy)} parts" if self.anatomy else "no anatomy"
-        return f"{self.disease}: reads {', '.join(self.channels)}; lesion {lesion}; {anatomy}"
+        enough = f" ({' or '.join(self.enough)} is enough)" if self.enough else ""
+        return f"{self.disease}: reads {', '.join(self.channels)}{enough}; lesion {lesion}; {anatomy}"
 
     @property
     def panel_classes(self) -> dict[str, int]:
@@ -174,9 +179,26 @@ class Description:
         return {name: self.channels.index(name) for name in names}
 
     def missing(self, channels: Iterable[str]) -> tuple[str, ...]:
-        """Channels that are needed and are not among `channels`."""
+        """Channels that are read and are not among `channels`."""
         there = set(channels)
         return tuple(name for name in self.channels if name not in there)
+
+    def needed(self, channels: Iterable[str]) -> tuple[str, ...]:
+        """What must be added before a patient with `channels` can be read: all of these, or any one of `enough`.
+
+        >>> GLIOMA.needed(["t1", "flair"]), replace(GLIOMA, enough=("t1gd", "flair")).needed(["t1", "flair"])
+        (('t1gd', 't2'), ())
+        """
+        there = set(channels)
+        if not self.enough:
+            return self.missing(there)
+        return () if there.intersection(self.enough) else self.enough
+
+    def without(self, channels: Iterable[str]) -> str | None:
+        """What reading a patient with `channels` does without, as a sentence; None where nothing is missing."""
+        if not (missing := self.missing(channels)):
+            return None
+        return f"{' and '.join(missing)} missing: read without, so that matches are less sure (see the model card)"
 
     def of_shape(self, *, channels: int, lesion_classes: int, anatomy_classes: int) -> bool:
         """Whether a network with these counts, background included, is what is described."""
@@ -187,7 +209,8 @@ class Description:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back."""
-        return asdict(self)
+        values = asdict(self)
+        return values if self.enough else {name: value for name, value in values.items() if name != "enough"}
 
     @classmethod
     def from_json(cls, data: Any) -> Description:
@@ -197,11 +220,12 @@ class Description:
             return cls(
                 disease=str(data["disease"]),
                 channels=tuple(str(name) for name in data["channels"]),
-                lesion=tuple(_class(one) for one in data["lesion"]),
-                anatomy=tuple(_class(one) for one in data["anatomy"]),
+                lesion=tuple(class_of_json(one) for one in data["lesion"]),
+                anatomy=tuple(class_of_json(one) for one in data["anatomy"]),
                 codes=tuple((int(code), int(value)) for code, value in data["codes"]),
                 size=(int(data["size"][0]), int(data["size"][1])),
                 field=None if view is None else (float(view[0]), float(view[1])),
+                enough=tuple(str(name) for name in data.get("enough", ())),
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise UsageError(f"description: damaged or incomplete ({error!r}); make the file again") from None
@@ -237,7 +261,8 @@ def codes_of(mapping: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(mapping.items()))
 
 
-def _class(data: Mapping[str, Any]) -> LabelClass:
+def class_of_json(data: Mapping[str, Any]) -> LabelClass:
+    """A class from the plain values that `asdict` gives."""
     red, green, blue = (int(part) for part in data["colour"])
     return LabelClass(int(data["value"]), str(data["name"]), str(data["abbreviation"]), (red, green, blue))
 

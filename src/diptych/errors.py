@@ -19,7 +19,9 @@ and the way out.
     ├── ArchiveError             6   an archive that is damaged, locked, or made by another model or format
     │   ├── ArchiveLockedError
     │   └── ArchiveMismatchError
-    └── TrainingError            7   training that cannot go on: NaN, collapse, out of memory
+    ├── TrainingError            7   training that cannot go on: NaN, collapse, out of memory
+    ├── PacsError                8   a server of images that cannot be reached, or refuses
+    └── ClusterError             9   a cluster that cannot be reached, or has no room
 """
 
 from __future__ import annotations
@@ -93,3 +95,11 @@ class ArchiveMismatchError(ArchiveError):
 
 class TrainingError(DiptychError):
     exit_code = 7
+
+
+class PacsError(DiptychError):
+    exit_code = 8
+
+
+class ClusterError(DiptychError):
+    exit_code = 9

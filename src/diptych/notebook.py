@@ -24,6 +24,8 @@ from diptych.model.shipped import named_model, shipped_model
 from diptych.retrieval.catalogue import prepare_search
 from diptych.retrieval.encoded_slice import encode_slice, read_one
 from diptych.retrieval.explanation import SlicePixels, SliceView, view_slices
+from diptych.retrieval.model_reference import volume_check
+from diptych.retrieval.refined_twin import TwinRefiner
 from diptych.volumes import Volume
 from diptych.volumes.sources import find_sources
 
@@ -48,7 +50,10 @@ def index(
     encoder = NetworkEncoder(network)
     with ArchiveWriter.open(Path(archive), model=encoder.identity) as writer:
         patients = find_sources([Path(source) for source in several])
-        report = index_patients(writer, encoder, patients, options=options, decode=volume_decoder(network, folder))
+        check = volume_check(folder, fingerprint=network.fingerprint)
+        report = index_patients(
+            writer, encoder, patients, options=options, decode=volume_decoder(network, folder), check=check
+        )
         prepare_search(writer, network, folder)
     return report
 
@@ -59,12 +64,18 @@ def decompose(
     z_index: int | None = None,
     model: Path | str | FeatureDecomposingNetwork | None = None,
 ) -> SliceView:
-    """A patient's slice as it was scanned and as two panels have it: reconstruction, healthy twin, predicted labels.
+    """A patient's slice as it was scanned and as two panels have it: reconstruction, healthy twins, predicted labels.
 
-    Without `z_index` it is the slice with the largest predicted lesion. Images are z-scores, `[C, H, W]`.
+    Where the model has a refiner, `refined_twin` is the patient's own image with the lesion painted over. Without
+    `z_index` it is the slice with the largest predicted lesion. Images are z-scores, `[C, H, W]`.
     """
-    network = load_model(model or shipped_model()) if model is None or isinstance(model, str | Path) else model
+    if model is None or isinstance(model, str | Path):
+        folder = named_model(model or shipped_model())
+        network = load_model(folder)
+        refiner = TwinRefiner.open(folder, network)
+    else:
+        network, refiner = model, None
     volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
     subject = encode_slice(volume, NetworkEncoder(network), z_index=z_index)
     pixels = None if subject.image is None else SlicePixels(subject.image, subject.lesion, subject.anatomy)
-    return view_slices(network, subject.normal_ids[None], subject.abnormal_ids[None], [pixels])[0]
+    return view_slices(network, subject.normal_ids[None], subject.abnormal_ids[None], [pixels], refiner=refiner)[0]

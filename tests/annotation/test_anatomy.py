@@ -17,6 +17,7 @@ from diptych.annotation.registration import Effort
 from diptych.errors import DiptychError, MissingExtraError, VolumeError
 from diptych.phantom import Phantom
 from diptych.volumes import Volume, find_patients, read_patient, write_nifti
+from diptych.volumes.nifti import read_nifti
 from tests.annotation.conftest import write_case
 from tests.conftest import Run
 
@@ -60,6 +61,17 @@ def test_labels_sheet_and_record_lie_beside_the_images(patients: Path, quick: li
     made = {path.name for path in (patients / "Case-1").glob("*-anatomy.*")}
     assert made == {f"Case-1-anatomy.{ending}" for ending in ("nii.gz", "png", "json")}
     assert read_patient(find_patients(patients)[0]).anatomy is not None
+
+
+def test_labels_have_the_voxel_order_of_the_t1(patients: Path, phantom: Phantom, quick: list[str]) -> None:
+    t1 = patients / "Case-1" / "Case-1-t1n.nii.gz"
+    turn = np.array([[0, -1, 0, phantom.volume.shape[1] - 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
+    as_stored = phantom.volume.array[0].astype("int16").swapaxes(0, 1)[::-1]  # i runs backwards along y, j along x
+    write_nifti(t1, as_stored, phantom.volume.affine @ np.linalg.inv(turn))
+    annotate_anatomy([patients])
+    labels, image = (read_nifti(t1.with_name(f"Case-1-{name}.nii.gz")) for name in ("anatomy", "t1n"))
+    assert np.allclose(labels.affine, image.affine)
+    assert np.array_equal(labels.stored > 0, image.stored > 0)
 
 
 def test_a_second_run_has_nothing_to_do(patients: Path, tmp_path: Path, quick: list[str]) -> None:

@@ -11,12 +11,13 @@ import torch
 
 from diptych.annotation.lesions.crops import CropSampler
 from diptych.annotation.lesions.lesion_cases import Case, prepare_cases
+from diptych.description import GLIOMA
 from diptych.volumes import find_patients
 from tests.annotation_lesions.making import TINY
 
 
 def sampler_of(patients: Path, folder: Path) -> CropSampler:
-    cases, failed = prepare_cases(find_patients(patients), folder, spacing_mm=2.0)
+    cases, failed = prepare_cases(find_patients(patients), folder, about=GLIOMA, spacing_mm=2.0)
     assert not failed
     return CropSampler(list(cases.values()), TINY, fold=1)
 

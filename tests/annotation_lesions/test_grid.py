@@ -47,7 +47,7 @@ def test_labels_take_the_largest_share() -> None:
     volume = volume_of((1.0, 1.0, 1.0))
     lesion = np.zeros(volume.shape, dtype=np.uint8)
     lesion[3:9, 2:10, 4:8] = 2
-    labels = working_labels(lesion, brain_box(volume, 2.0))
+    labels = working_labels(lesion, brain_box(volume, 2.0), classes=4)
     assert labels.shape == (5, 8, 3)
     assert (labels[:3, :4, :2] == 2).all()
     assert (labels[3:] == 0).all()

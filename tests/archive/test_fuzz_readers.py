@@ -138,14 +138,32 @@ def test_mutations_are_refused_or_read(name: str, seeds: dict[str, bytes], tmp_p
         feed(READERS[name], seeds[name], tmp_path, rng)
 
 
+FOUND: dict[str, Callable[[bytes], bytes]] = {
+    "filter": lambda seed: b"sex = 'F' 'two\nlines'",
+    "parquet": lambda seed: seed.replace(b"volume_key", b"\xf3olume_key"),
+}
+"""What longer runs found, made from the same seeds."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_refused_in_one_line(name: str, seeds: dict[str, bytes], tmp_path: Path) -> None:
+    with pytest.raises(DiptychError) as refusal:
+        READERS[name](tmp_path, FOUND[name](seeds[name]))
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("name", READERS)
-def test_mutations_for_long(name: str, seeds: dict[str, bytes], tmp_path: Path) -> None:
-    rng = np.random.default_rng(int(time.time()))
-    until = time.monotonic() + SECONDS
+def test_mutations_for_long(
+    name: str, seeds: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, until, tried = np.random.default_rng(int(time.time())), time.monotonic() + SECONDS, 0
     while time.monotonic() < until:
         feed(READERS[name], seeds[name], tmp_path, rng)
+        tried += 1
+    with capsys.disabled():
+        print(f" {tried} inputs")
 
 
 def test_a_seed_itself_is_read(seeds: dict[str, bytes], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.copies import patient_files
-from diptych.archive.encoding import NetworkEncoder, encode_volume
+from diptych.archive.encoding import NetworkEncoder, cut_slices, encode_volume
 from diptych.archive.indexing import IndexOptions, IndexReport, index_patients
 from diptych.archive.integrity import verify_archive
 from diptych.archive.metadata import DateShift
@@ -21,6 +21,7 @@ from diptych.archive.records import VolumeInfo
 from diptych.config import ModelConfig
 from diptych.errors import ArchiveError, ArchiveMismatchError, InputError, LayoutError
 from diptych.model import FeatureDecomposingNetwork
+from diptych.slices.preprocess import FILL
 from diptych.volumes import read_patient
 from diptych.volumes.sources import find_sources
 from tests.archive.patients import CHANNEL_FILES, FakeEncoder, write_patient
@@ -259,7 +260,33 @@ def test_archives_among_patients_are_not_read_as_patients(source: Path, tmp_path
         find_sources([source / "archive"])
 
 
-def test_exchanged_channels_are_said(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_strange_for_the_model_is_said(source: Path, tmp_path: Path) -> None:
     noticed = "The channels t2 and flair look exchanged; check which file is which."
-    monkeypatch.setattr("diptych.archive.indexing.contrast_warnings", lambda volume: [noticed])
-    assert all(noticed in said for said in run_index(source, tmp_path / "A").warnings.values())
+    encoder = FakeEncoder()
+    with ArchiveWriter.open(tmp_path / "A", model=encoder.identity) as writer:
+        report = index_patients(writer, encoder, find_sources([source]), check=lambda volume: [noticed])
+    assert report.warnings
+    assert all(noticed in said for said in report.warnings.values())
+
+
+def test_a_model_that_can_do_without_channels_says_what_was_missing(source: Path, tmp_path: Path) -> None:
+    next(source.glob("*2-000/*t2w*")).unlink()
+    for name in ("t1c", "t2f"):
+        next(source.glob(f"*1-000/*{name}*")).unlink()
+    encoder = FakeEncoder()
+    encoder.description = replace(encoder.description, enough=("t1gd", "flair"))
+    with ArchiveWriter.open(tmp_path / "A", model=encoder.identity) as writer:
+        report = index_patients(writer, encoder, find_sources([source]))
+    store = ArchiveStore.open(tmp_path / "A")
+    assert report.added == ["BraTS-GLI-00000-000", "BraTS-GLI-00002-000"]
+    assert "t2 missing: read without" in report.warnings["BraTS-GLI-00002-000"][-1]
+    assert "has neither t1gd nor flair; one of them is needed" in report.failed["BraTS-GLI-00001-000"]
+    assert store.record("BraTS-GLI-00000-000").info.missing == ()
+    record = store.record("BraTS-GLI-00002-000")
+    assert record.info.missing == ("t2",)
+    assert {file.role for file in record.info.files} == {"t1", "t1gd", "flair", "lesion"}
+    assert verify_archive(store, encoder=encoder).encoded_again == 2
+    images = cut_slices(read_patient(patient_files(store.path, record.info)), encoder).images
+    assert images.shape[1] == 4
+    assert (images[:, 2] == FILL).all()
+    assert (images[:, 3] > FILL).any()

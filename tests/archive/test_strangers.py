@@ -141,16 +141,16 @@ def test_an_odd_header_is_one_line(tmp_path: Path, model: dict[str, Any]) -> Non
 
 
 def test_a_pipe_named_like_an_image_stops_nobody(tmp_path: Path) -> None:
-    write_patient(tmp_path / "in", "Good")
-    pipe = write_patient(tmp_path / "in", "Pipe") / "Pipe-t1c.nii.gz"
+    write_patient(tmp_path / "in", "P1")
+    pipe = write_patient(tmp_path / "in", "P2") / "P2-t1c.nii.gz"
     pipe.unlink()
     os.mkfifo(pipe)
     os.mkfifo(tmp_path / "pipe.jsonl")
     encoder = FakeEncoder()
     with ArchiveWriter.open(tmp_path / "A", model=encoder.identity) as writer:
         report = index_patients(writer, encoder, find_sources([tmp_path / "in"]))
-    assert report.added == ["Good"]
-    assert "not a regular file" in report.failed["Pipe"]
+    assert report.added == ["P1"]
+    assert "not a regular file" in report.failed["P2"]
     with pytest.raises(InputError, match="not a regular file"):
         read_export_model(tmp_path / "pipe.jsonl")
 

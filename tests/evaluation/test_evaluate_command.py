@@ -26,7 +26,7 @@ OWN_PARTS = ("summary", "retrieval", "baselines", "cross_talk", "comparators", "
 
 
 def test_a_report_from_end_to_end(scene: Scene, tmp_path: Path) -> None:
-    sources = ("--store", scene.store, "--model", scene.model, "--autoencoder-images", 16)
+    sources = (scene.store, "--model", scene.model, "--autoencoder-images", 16)
     options = ("evaluate", *sources, "--out", tmp_path / "report")
     done = run(*options, "--parts", ",".join(OWN_PARTS))
     assert done.exit_code == 0, done.output
@@ -59,7 +59,7 @@ def test_an_archive_is_evaluated_by_its_own_copies(scene: Scene, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [((), "nothing to evaluate"), (("--store", "nowhere"), "not a slice store"), (("--parts", "soup"), "'soup'")],
+    [((), "nothing to evaluate"), (("nowhere",), "not a slice store"), (("--parts", "soup"), "'soup'")],
 )
 def test_wrong_input_is_refused_in_one_line(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     done = run("evaluate", "--out", tmp_path / "R", *options)

@@ -30,6 +30,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
         "twins",
         "decomposition",
         "worth",
+        "patients",
         "robustness",
         "phantom_questions",
         "failures",

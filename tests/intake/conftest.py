@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.raw_head import Acquisition, RawHead, RawSeries, acquire_series, draw_raw_head
-from tests.conftest import ROOT
-
-CLINICAL = ROOT.parent / "shared" / "clinical"
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +18,3 @@ def oblique(head: RawHead) -> RawSeries:
     """A small sagittal series, turned, with more columns than rows than slices."""
     acquisition = Acquisition("t2", "sagittal", in_plane_mm=5, thickness_mm=6, oblique_deg=(8, -5, 11))
     return acquire_series(head, acquisition)
-
-
-@pytest.fixture(scope="session")
-def clinical() -> Path:
-    """Real studies, which lie beside the repository where they exist at all."""
-    if not CLINICAL.is_dir():
-        pytest.skip(f"real studies are not here ({CLINICAL.relative_to(ROOT.parent)} beside the repository)")
-    return CLINICAL

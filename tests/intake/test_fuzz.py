@@ -1,8 +1,12 @@
-"""Damaged DICOM from strangers: the answer is a series, a reason, or one line. `FUZZ=5000` tries more."""
+"""Damaged DICOM from strangers: the answer is a series, a reason, or one line.
+
+`DIPTYCH_FUZZ_SECONDS=600 pytest -m slow tests/intake/test_fuzz.py` goes on for that long on each style.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,9 @@ from diptych.intake.series import read_series
 from diptych.phantom.phantom_dicom import DicomStyle, write_series
 from diptych.phantom.raw_head import RawSeries
 
-MUTATIONS = int(os.environ.get("FUZZ", "150"))
+MUTATIONS = 100
+SECONDS = float(os.environ.get("DIPTYCH_FUZZ_SECONDS", "60"))
+STYLES = [DicomStyle(), DicomStyle(enhanced=True), DicomStyle(syntax="jpeg2000")]
 LIMITS = FileLimits(max_file_bytes=2**22, max_pixels=2**22)
 
 
@@ -33,18 +39,36 @@ def _mutated(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("style", [DicomStyle(), DicomStyle(enhanced=True), DicomStyle(syntax="jpeg2000")], ids=str)
+@pytest.mark.parametrize("style", STYLES, ids=str)
 def test_damaged_files_are_read_or_refused(oblique: RawSeries, style: DicomStyle, tmp_path: Path) -> None:
-    paths = write_series(oblique, tmp_path / "good", style=style)
-    good = [path.read_bytes() for path in paths]
+    good = [path.read_bytes() for path in write_series(oblique, tmp_path / "good", style=style)]
     rng = np.random.default_rng(len(good))
-    for number in range(MUTATIONS // 3):
-        folder = tmp_path / "bad"
-        folder.mkdir(exist_ok=True)
-        chosen = int(rng.integers(len(good)))
-        for place, data in enumerate(good[:9] if len(good) > 1 else good):
-            (folder / f"{place}.dcm").write_bytes(_mutated(data, rng) if place in (chosen % 9, 0) else data)
-        assert "\n" not in _outcome(folder, load=number % 5 == 0)
+    for number in range(MUTATIONS):
+        _feed(good, tmp_path / "bad", rng, number)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.parametrize("style", STYLES, ids=str)
+def test_damaged_files_for_long(
+    oblique: RawSeries, style: DicomStyle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [path.read_bytes() for path in write_series(oblique, tmp_path / "good", style=style)]
+    rng, until, number = np.random.default_rng(int(time.time())), time.monotonic() + SECONDS, 0
+    while time.monotonic() < until:
+        _feed(good, tmp_path / "bad", rng, number)
+        number += 1
+    with capsys.disabled():
+        print(f" {number} studies")
+
+
+def _feed(good: list[bytes], folder: Path, rng: np.random.Generator, number: int) -> None:
+    """One study with two damaged files."""
+    folder.mkdir(exist_ok=True)
+    chosen = int(rng.integers(len(good)))
+    for place, data in enumerate(good[:9] if len(good) > 1 else good):
+        (folder / f"{place}.dcm").write_bytes(_mutated(data, rng) if place in (chosen % 9, 0) else data)
+    assert "\n" not in _outcome(folder, load=number % 5 == 0)
 
 
 def _outcome(folder: Path, *, load: bool) -> str:

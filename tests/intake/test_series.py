@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from diptych.errors import LayoutError, TooLargeError, VolumeError
-from diptych.intake.dicom_files import FileLimits, opened, read_frames
+from diptych.intake.dicom_files import FileLimits, opened, read_frames, read_header
 from diptych.intake.series import read_series
 from diptych.phantom.phantom_dicom import DicomStyle, Person, write_dicomdir, write_localizer, write_series
 from diptych.phantom.raw_head import RawHead, RawSeries, acquire_series
+from tests.intake.making_bombs import bombs
 from tests.intake.reading import by_dcm2niix, canonical, only_series, read_study
 
 
@@ -101,6 +102,14 @@ def test_a_localizer_is_left(oblique: RawSeries, tmp_path: Path) -> None:
     assert {left.reason for left in reading.left} == {
         "has 3 slices of one orientation, too few for a volume (localizer?)"
     }
+
+
+@pytest.mark.parametrize("disguise", ["plain", "wrong length", "long header", "no preamble"])
+def test_a_file_that_unfolds_without_end_is_refused(disguise: str, tmp_path: Path) -> None:
+    (tmp_path / "a.dcm").write_bytes(bombs(4_000_000)[disguise])
+    assert (tmp_path / "a.dcm").stat().st_size < 20_000
+    with pytest.raises(TooLargeError, match="unfolds to more than 1000000 bytes"):
+        read_header(tmp_path / "a.dcm", limits=FileLimits(max_file_bytes=1_000_000))
 
 
 def test_a_cd_and_a_zip_hold_the_same_study(oblique: RawSeries, tmp_path: Path) -> None:

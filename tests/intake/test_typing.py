@@ -34,19 +34,24 @@ def a_series(tags: Tags, *, slices: int = 40, mm: float = 4.0, drawn: bool = Fal
         (MPRAGE, "t1", "TI 850 ms: a short echo time"),
         (T2, "t2", "without a long inversion"),
         (FLAIR, "flair", "a long inversion and echo time"),
-        (replace(T2, description="sT2W/FLAIR", echo_time=None), None, "names several sequences"),
         (replace(T2, image_type=("DERIVED", "PRIMARY", "ADC")), None, "computed or auxiliary (ImageType ADC)"),
         (replace(T2, b_value=1000.0), None, "diffusion-weighted (b = 1000)"),
         (replace(T2, burnt_in=True), None, "text is burnt into its pixels"),
         (replace(T2, scanning_sequence=("GR",), echo_time=25, repetition_time=700), None, "T2*"),
         (replace(T2, echo_time=20, repetition_time=3000), None, "proton density?"),
-        (Tags(7, "axial series"), None, "cannot be told; name it, such as --flair s7"),
     ],
 )
 def test_a_series_is_told_by_its_tags(tags: Tags, channel: str | None, reason: str) -> None:
     found, reasons = type_series(a_series(tags))
     assert found == channel
     assert reason in "; ".join(reasons)
+
+
+@pytest.mark.parametrize("tags", [replace(T2, echo_time=None), Tags(7, "axial series")])
+def test_what_nothing_tells_is_left_with_a_way_out(tags: Tags) -> None:
+    assert type_series(a_series(tags)) == (None, ())
+    typing = choose_series([a_series(MPRAGE), a_series(FLAIR), a_series(tags)])
+    assert typing.left[0].reason == f"which sequence it is cannot be told; name it, such as --flair s{tags.number}"
 
 
 def test_a_drawn_mask_with_the_timing_of_flair_is_no_flair() -> None:

@@ -225,6 +225,6 @@ def test_quiet_loss_is_small_when_healthy_cells_are_quiet_and_lesions_are_not() 
     lesion[0, :4, :4] = 2
     held = torch.zeros(1, 2, 3)
     held[0, 0, 0] = 1
-    right = quiet_loss(10.0 * (1 - 2 * held), lesion)
-    wrong = quiet_loss(10.0 * (2 * held - 1), lesion)
-    assert right < 0.5 < 1.5 < wrong
+    right = quiet_loss(10.0 * (2 * held - 1), lesion)
+    wrong = quiet_loss(10.0 * (1 - 2 * held), lesion)
+    assert right < 0.01 < 10 < wrong

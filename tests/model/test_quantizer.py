@@ -221,22 +221,35 @@ def test_the_quiet_code_never_moves_and_only_living_cells_move_the_others() -> N
     assert len(replaced) == 15  # the code it used lies there, the others died and were replaced by it
 
 
-def test_quietness_is_how_much_nearer_the_quiet_code_is() -> None:
+def test_cells_without_a_voice_get_the_quiet_code_wherever_they_lie() -> None:
     quantizer, grid = a_quiet_quantizer(), a_grid()
     found = quantizer(grid)
-    row = grid[2, :, 3, 4]
-    distances = (quantizer.codebook - row).square().sum(dim=1)
-    assert found.quietness is not None
-    torch.testing.assert_close(found.quietness[2, 3, 4], distances[1:].min() - distances[QUIET])
-    assert torch.equal(found.quietness > 0, found.ids == QUIET)
+    assert quantizer.gate is not None
+    assert found.voice is not None
+    torch.testing.assert_close(found.voice[2, 3, 4], quantizer.gate(grid[2, :, 3, 4])[0])
+    assert torch.equal(found.voice <= 0, found.ids == QUIET)
+    assert 0 < int((found.ids == QUIET).sum()) < found.ids.numel()
+    loud = (quantizer.codebook[1:] - grid[..., None].movedim(1, -1)).square().sum(dim=-1).argmin(dim=-1) + 1
+    assert torch.equal(found.ids[found.voice > 0], loud[found.voice > 0])
+    assert torch.equal(quantizer.nearest(grid), found.ids)
+    torch.testing.assert_close(found.code.detach(), quantizer.lookup(found.ids))
 
 
-def test_falling_quiet_merges_codes_that_hold_nothing() -> None:
+def test_the_gate_feels_what_its_cells_would_say() -> None:
+    quantizer, grid = a_quiet_quantizer(), a_grid().requires_grad_()
+    found = quantizer(grid)
+    torch.autograd.backward(found.code[found.ids.unsqueeze(1).expand_as(found.code) == QUIET].sum())
+    assert quantizer.gate is not None
+    assert quantizer.gate.weight.grad is not None
+    assert quantizer.gate.weight.grad.abs().min() > 0
+
+
+def test_falling_quiet_tells_living_cells_from_others() -> None:
+    torch.manual_seed(0)
     quantizer = VectorQuantizer(replace(TINY, quiet_code=True), quiet=True)
-    quantizer.codebook[:, 0] = torch.arange(16).float()
-    grid = torch.zeros(1, 8, 4, 4)
-    grid[0, 0] = torch.arange(16).view(4, 4).float()
-    grid[0, 1:] = quantizer.codebook.mean(dim=0)[1:, None, None]
-    living = torch.arange(16).view(1, 4, 4) >= 12
+    grid, living = torch.randn(4, 8, 8, 8), torch.rand(4, 8, 8) < 0.2
+    grid[:, 3] += 8 * living
     quantizer.fall_quiet([grid], [living])
-    torch.testing.assert_close(quantizer.codebook[QUIET], grid[0, :, :3].flatten(1).mean(dim=1))
+    healthy = grid.movedim(1, -1)[~living]
+    torch.testing.assert_close(quantizer.codebook[QUIET], healthy.mean(dim=0))
+    assert torch.equal(quantizer.nearest(grid) != QUIET, living)

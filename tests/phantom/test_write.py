@@ -93,7 +93,7 @@ def test_no_patients_is_wrong_usage(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_command_reports_in_json(diptych: Run, tmp_path: Path) -> None:
-    done = diptych("phantom", "out", "--patients", 1, "--voxel-mm", 8, "--healthy", 1, "--json")
+    done = diptych("phantom", "--out", "out", "--patients", 1, "--voxel-mm", 8, "--healthy", 1, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["written"] == ["Phantom-00000-00000"]
     assert find_patients(tmp_path / "out")[0].twin
@@ -102,6 +102,6 @@ def test_the_command_reports_in_json(diptych: Run, tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize(("option", "value"), [("--healthy", 2), ("--voxel-mm", 0.1), ("--patients", 0)])
 def test_the_command_refuses_what_cannot_be(diptych: Run, option: str, value: float) -> None:
-    done = diptych("phantom", "out", option, value)
+    done = diptych("phantom", "--out", "out", option, value)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -153,7 +153,7 @@ def test_a_mirrored_image_finds_its_twin_first(
 
 
 def test_only_a_lesion_can_be_looked_for_anywhere(archive: Archive) -> None:
-    with pytest.raises(UsageError, match="search by abnormal"):
+    with pytest.raises(UsageError, match="search by lesion"):
         archive.query(archive.stored("V00", z_index=4), Question(by="both", anywhere="shifted"))
     with pytest.raises(UsageError, match="anywhere 'upside down'"):
         archive.query(archive.stored("V00", z_index=4), Question(by="abnormal", anywhere="upside down"))  # type: ignore[arg-type]

@@ -9,14 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diptych.errors import ModelError, UsageError
 from diptych.phantom import PhantomConfig, make_phantom
+from diptych.retrieval.model_reference import load_reference, save_reference, shipped_reference
 from diptych.volumes import CHANNELS, Volume, find_patients, read_patient
-from diptych.volumes.channel_check import contrast_warnings
+from diptych.volumes.channel_check import describe, fit_reference
 
 
 @pytest.fixture(scope="module")
 def volume() -> Volume:
     return make_phantom(11, config=PhantomConfig(voxel_mm=4.0, samples=1)).volume
+
+
+def contrast_warnings(volume: Volume) -> list[str]:
+    reference = shipped_reference()
+    assert reference is not None
+    return reference.warnings(volume)
 
 
 def with_channels(volume: Volume, order: list[int]) -> Volume:
@@ -48,6 +56,32 @@ def test_a_ct_is_not_what_the_model_knows(volume: Volume) -> None:
     ct = np.where(edge, 1000.0, np.where(brain, rng.normal(35, 4, brain.shape).clip(1), 0)).astype(np.float32)
     noisy = np.stack([np.where(ct > 0, ct + rng.uniform(0, 2, ct.shape), 0) for _ in CHANNELS]).astype(np.float32)
     assert "not CT" in contrast_warnings(replace(volume, array=noisy))[0]
+
+
+def another(volume: Volume, seed: int, channel: int = 0) -> Volume:
+    """One channel of a patient a little unlike the others: another gamma, another noise."""
+    rng = np.random.default_rng(seed)
+    signal = volume.array[[channel]] / volume.array[channel].max()
+    changed = signal ** rng.uniform(0.85, 1.15) * rng.normal(1, 0.03, signal.shape)
+    return replace(volume, channels=("t1",), array=np.where(signal > 0, changed.clip(1e-3), 0).astype(np.float32))
+
+
+def test_a_model_of_one_channel_has_a_reference_of_its_own(volume: Volume, tmp_path: Path) -> None:
+    known = [describe(another(volume, seed), ["t1"]) for seed in range(12)]
+    fitted = fit_reference(["t1"], [found for found in known if found is not None])
+    save_reference(fitted, tmp_path, fingerprint="abc")
+    reference = load_reference(tmp_path, fingerprint="abc")
+    assert reference is not None
+    assert reference.patients == 12
+    assert reference.warnings(another(volume, 12)) == []
+    assert "do not look like t1 of a skull-stripped brain (" in reference.warnings(another(volume, 12, channel=2))[0]
+    with pytest.raises(ModelError, match="made for model abc"):
+        load_reference(tmp_path, fingerprint="def")
+
+
+def test_too_few_patients_say_nothing_about_what_is_usual() -> None:
+    with pytest.raises(UsageError, match="at least 12"):
+        fit_reference(["t1"], [])
 
 
 def test_fewer_channels_are_not_judged(volume: Volume) -> None:

@@ -1,4 +1,4 @@
-"""`diptych fit-tables`: a store and a model in, the metric `learned` out."""
+"""`diptych fit tables`: a store and a model in, the metric `learned` out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
 def fit(model: Path, *options: str, exit_code: int) -> Result:
     store, train_list, val_list = (model.with_name(name) for name in ("store", "train.txt", "val.txt"))
     lists = ["--train-list", str(train_list), "--val-list", str(val_list)]
-    done = CliRunner().invoke(app, ["fit-tables", str(store), "--model", str(model), *lists, *options])
+    done = CliRunner().invoke(app, ["fit", "tables", str(store), "--model", str(model), *lists, *options])
     assert done.exit_code == exit_code, done.output
     return done
 
@@ -55,7 +55,15 @@ def test_a_list_with_unknown_patients_is_refused_in_one_line(model: Path, tmp_pa
 
 @pytest.mark.parametrize("given", ["--train-list", "--val-list"])
 def test_one_list_alone_is_refused_in_one_line(model: Path, given: str) -> None:
-    command = ["fit-tables", str(model.with_name("store")), "--model", str(model), given, str(model.parent / "val.txt")]
+    command = [
+        "fit",
+        "tables",
+        str(model.with_name("store")),
+        "--model",
+        str(model),
+        given,
+        str(model.parent / "val.txt"),
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1

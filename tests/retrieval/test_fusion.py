@@ -70,5 +70,5 @@ def test_cells_add_up_to_the_distance() -> None:
 
 def test_without_learned_tables_there_is_no_fusion() -> None:
     archive = make_archive(1, grid=(2, 3))
-    with pytest.raises(UsageError, match="no learned tables; make them with 'diptych fit-tables'"):
+    with pytest.raises(UsageError, match="no learned tables; make them with 'diptych fit tables'"):
         make_searcher(archive).search(archive.query(3, by="normal", metric="fusion"))

@@ -119,7 +119,7 @@ def test_a_model_without_decoders_has_none(network: FeatureDecomposingNetwork, t
 def test_decoders_of_another_model_are_refused(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
     untrained(network).save(tmp_path)
     with pytest.raises(
-        ModelError, match=r"was made for model .*; delete it, or make it again with 'diptych fit-labels"
+        ModelError, match=r"was made for model .*; delete it, or make it again with 'diptych fit labels"
     ):
         LabelDecoders.open(tmp_path, tiny_network(seed=9))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from diptych.metrics import fusion
 from diptych.metrics.fusion import Fusion
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.label_rows import LabelRows, planes_of
@@ -53,6 +54,31 @@ def make_search(archive: Archive, *, segments: int, fused: bool, prunes: bool) -
     overlap = Overlap(engine, stored, toy_planes)
     heights = (np.arange(len(index)) * 2.5).astype(np.float32)
     return LabelSearch(Fusion(overlap) if fused else overlap, heights=heights, prunes=prunes)
+
+
+def test_fusion_orders_those_that_overlap_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion, "CANDIDATES", 4)
+    monkeypatch.setattr(fusion, "CANDIDATES_EACH", 1)
+    archive = with_learned(make_archive(4))
+    by_overlap = make_search(archive, segments=1, fused=False, prunes=False)
+    fused = make_search(archive, segments=2, fused=True, prunes=True)
+    for number in range(4):
+        query = replace(archive.query(number, by="both"), top=2)
+        best = [match.volume for match in by_overlap.search(replace(query, top=4))]
+        distances = fused.distances(query)
+        starts = fused.engine.index.volume_starts
+        lowest = {volume: distances[starts[volume] : starts[volume + 1]].min() for volume in sorted(best)}
+        expected = sorted(lowest, key=lambda volume: lowest[volume])[:2]
+        assert [volume for volume, _ in found(fused, query)] == expected
+
+
+def test_queries_in_a_batch_are_answered_as_alone() -> None:
+    archive = with_learned(make_archive(3))
+    search = make_search(archive, segments=2, fused=True, prunes=True)
+    queries = [archive.query(number, by=by) for number, by in enumerate(["normal", "abnormal", "both", "normal"])]
+    together = [[(match.volume, match.slice, match.distance) for match in one] for one in search.search_batch(queries)]
+    alone = [[(match.volume, match.slice, match.distance) for match in search.search(query)] for query in queries]
+    assert together == alone
 
 
 def found(search: LabelSearch, query: Query) -> list[tuple[int, int]]:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diptych.metrics.label_search import REACH_MM, average_neighbours, neighbours
+from diptych.metrics.label_search import average_neighbours, neighbours
 from diptych.search import PANELS
+from diptych.search.label_scan import REACH_MM
 from tests.retrieval.test_overlap import brute_distances, make_searcher
 from tests.search.oracle import make_archive
 

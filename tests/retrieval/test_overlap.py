@@ -175,7 +175,7 @@ def test_reranking_orders_what_the_table_chose() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"by": "neither"}, "search by normal, abnormal or both"),
+        ({"by": "neither"}, "search by anatomy, lesion or both"),
         ({"weight": 2.0, "by": "both"}, "lies in 0…1"),
         ({"top": 0}, "at least one match"),
         ({"normal": None}, "needs the query's normal ids"),

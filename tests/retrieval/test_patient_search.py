@@ -96,6 +96,18 @@ def test_what_is_found_is_what_plain_arithmetic_finds(
         assert found[0].z_index == found[0].query_z_index
 
 
+def test_a_match_tells_how_much_more_lesion_it_has(archive: Archive, levels: dict[str, NDArray[np.uint8]]) -> None:
+    search = make_search(archive, levels)
+    one = stack_of(search, levels, 0)
+    own, *others = search.search(one, Query(by="abnormal", top=3))
+    assert own.lesion_ratio == 1.0
+    amounts = [stack_of(search, levels, int(match.volume.volume_key[1:])).levels["abnormal"] for match in others]
+    chosen = [stack[list(nearest_slices(2.0 * np.arange(len(stack))).values())].sum() for stack in amounts]
+    whole = one.levels["abnormal"][list(nearest_slices(one.z_mm).values())].sum()
+    assert [match.lesion_ratio for match in others] == pytest.approx([amount / whole for amount in chosen])
+    assert search.search(one, Query(by="normal", top=1))[0].lesion_ratio is None
+
+
 def test_a_mirrored_lesion_is_found_where_it_is(archive: Archive, levels: dict[str, NDArray[np.uint8]]) -> None:
     search = make_search(archive, levels)
     volume = int(np.argmax(np.diff(search.engine.index.volume_starts)))
@@ -122,5 +134,5 @@ def test_filters_and_wrong_words(archive: Archive, levels: dict[str, NDArray[np.
     allowed[:6] = True
     found = search.search(one, Query(by="normal", where=Filter(volumes=allowed)))
     assert {int(match.volume.volume_key[1:]) for match in found} <= set(range(6))
-    with pytest.raises(UsageError, match="by abnormal"):
+    with pytest.raises(UsageError, match="by lesion"):
         search.search(one, Query(by="both"), anywhere="mirrored")

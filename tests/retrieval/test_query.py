@@ -169,7 +169,6 @@ def test_the_composed_query_takes_one_panel_of_each(archive: Archive) -> None:
         (Question(where="colour = 3"), "no column 'colour'"),
         (Question(region=np.zeros((4, 8), bool)), "0 cells"),
         (Question(region=np.ones((8, 4), bool)), "(8, 4)"),
-        (Question(by="anatomy"), "by 'anatomy'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_bad_question_gets_one_clear_line(archive: Archive, question: Question, says: str) -> None:
@@ -228,3 +227,13 @@ def test_only_allowed_volumes_are_found(archive: Archive) -> None:
 def test_a_name_instead_of_a_slice_gets_one_line(archive: Archive) -> None:
     with pytest.raises(UsageError, match=r"query\('V01'\): takes a slice; archive.stored\(KEY\)"):
         archive.query("V01")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("said", "panel"), [("anatomy", "normal"), ("lesion", "abnormal"), ("both", "both")])
+def test_a_question_understands_both_vocabularies(said: Any, panel: str) -> None:
+    assert (Question(by=said).by, Query(by=said).by) == (panel, panel)
+
+
+def test_a_question_by_anything_else_is_refused() -> None:
+    with pytest.raises(UsageError, match="search by anatomy, lesion or both"):
+        Question(by="colour")  # type: ignore[arg-type]

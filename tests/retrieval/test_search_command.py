@@ -65,8 +65,8 @@ def keys(done: Done) -> list[str]:
 def test_an_archived_slice_finds_one_slice_of_each_other_patient(ask: Ask) -> None:
     done = ask("V02", "--slice", 5, "--by", "normal")
     assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines()[0] == "V02 slice 5, by normal (euclidean)"
-    assert len(done.out.splitlines()) == 4
+    assert done.out.splitlines()[0] == "V02 slice 5, by anatomy (euclidean)"
+    assert len(done.out.splitlines()) == 5
 
 
 def test_a_patient_from_files_is_answered_with_its_trust(ask: Ask) -> None:
@@ -99,6 +99,7 @@ def test_hamming_is_kept_for_the_next_time(ask: Ask, folder: Path) -> None:
         ("--where", "sex = 'F'", "--include-own", "--per-volume"),
         ("--metric", "overlap", "--by", "abnormal"),
         ("--rerank", 5, "--top", 2),
+        ("--level", 40),
     ],
     ids=lambda options: " ".join(map(str, options)),
 )
@@ -131,12 +132,14 @@ def test_a_figure_is_drawn(ask: Ask, folder: Path) -> None:
         ("V02", ("--slice", 5, "--mask", "turned.png"), 2, "mask of shape (64, 32)"),
         ("V02", ("--slice", 5, "--mask", "model/config.json"), 3, "cannot be read as a PNG"),
         ("V02", ("--slice", 5, "--mask", "mask.png", "--box", "0,0,9,9"), 2, "give one of them"),
-        ("V02", ("--slice", 5, "--anywhere", "shifted"), 2, "search by abnormal"),
+        ("V02", ("--slice", 5, "--anywhere", "shifted"), 2, "search by lesion"),
         ("V02", ("--slice", 5, "--figure", "out.jpg"), 2, "ends in .png"),
         ("V02", ("--slice", 5, "--figure", "nowhere/out.png"), 3, "cannot be written"),
         ("patients/New-1/nothing", (), 3, "patients/New-1/nothing: no such folder"),
         ("Nobody", (), 6, "holds no volume"),
         ("V02", ("--slice", 5, "--find", "volumes"), 2, "--slice 5: whole volumes"),
+        ("V02", ("--slice", 5, "--level", -3), 2, "level_mm is -3.0: give millimetres above zero"),
+        ("V02", ("--level", 20, "--find", "patients"), 2, "--level 20: limits slices"),
     ],
 )
 def test_bad_input_gets_one_line(ask: Ask, query: str, options: tuple[object, ...], code: int, says: str) -> None:

@@ -45,7 +45,7 @@ def test_codes_that_nothing_decodes_name_the_command_that_helps() -> None:
     assert searcher.planes is not None
     searcher.planes.decoder = LesionDecoder()
     assert searcher.offered("normal") == ("euclidean", "angular", "hamming")
-    with pytest.raises(UsageError, match=r"overlap: nothing decodes this model's normal codes .*'diptych fit-labels'"):
+    with pytest.raises(UsageError, match=r"overlap: nothing decodes this model's normal codes .*'diptych fit labels'"):
         searcher.search(archive.query(0, by="both", metric="overlap"))
 
 

@@ -109,13 +109,13 @@ def test_a_saved_sketcher_comes_back(sketcher: Sketcher, painted: NDArray[np.uin
 def test_a_sketcher_of_another_model_is_refused(sketcher: Sketcher, tmp_path: Path) -> None:
     sketcher.save(tmp_path)
     with pytest.raises(
-        ModelError, match=r"was made for model .*; delete it, or make it again with 'diptych fit-sketch"
+        ModelError, match=r"was made for model .*; delete it, or make it again with 'diptych fit sketch"
     ):
         Sketcher.open(tmp_path, tiny_network(seed=9))
 
 
 def test_a_missing_sketcher_says_how_to_make_one(network: FeatureDecomposingNetwork, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="make it with 'diptych fit-sketch"):
+    with pytest.raises(ModelError, match="make it with 'diptych fit sketch"):
         Sketcher.open(tmp_path, network)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diptych.errors import ModelError, UsageError
-from diptych.retrieval.match_worth import FILE, Agreement, Curve, Pairs, Worth, WorthTables, fit_curve
+from diptych.retrieval.match_worth import FILE, Agreement, Curve, Pairs, Worth, WorthTables, fit_curve, speaks
 from diptych.search import PanelMatch
 
 NO_CELLS = np.zeros((2, 3))
@@ -70,3 +70,26 @@ def test_worth_is_said_in_words() -> None:
         str(Worth(agreement, Agreement(0.4, 0.1, 0.7)))
         == "anatomy agrees about 71 % (62–78), lesion agrees about 40 % (10–70)"
     )
+
+
+def test_patients_who_differ_widen_the_interval() -> None:
+    rng = np.random.default_rng(2)
+    alike = some_pairs(patients=12)
+    own = rng.normal(size=12)[alike.patient] * 0.1
+    apart = Pairs(alike.patient, alike.distance, (alike.dice + own).clip(0, 1))
+    widths = [curve.at(1.0).high - curve.at(1.0).low for curve in (fit_curve(alike), fit_curve(apart))]
+    assert widths[1] > 1.5 * widths[0]
+
+
+def test_of_lesions_overlap_alone_speaks() -> None:
+    assert [speaks(metric, "abnormal") for metric in ("overlap", "fusion", "learned")] == [True, False, False]
+    assert speaks("fusion", "normal")
+
+
+def test_a_query_without_a_lesion_is_told_nothing_of_lesions(tmp_path: Path) -> None:
+    tables = WorthTables({("learned", panel): fit_curve(some_pairs()) for panel in ("normal", "abnormal")})
+    panel = PanelMatch(distance=1.0, contributions=NO_CELLS, weight=1.0)
+    worth = tables.of("learned", panel, panel, lesion=False)
+    assert worth is not None
+    assert worth.lesion is None
+    assert worth.anatomy is not None

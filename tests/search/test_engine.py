@@ -107,7 +107,7 @@ def test_a_given_table_is_a_metric(archive: Archive) -> None:
         ({"normal": np.full((2, 3), 7)}, "codes 0…6"),
         ({"normal": None}, "needs the query's normal ids"),
         ({"metric": "cosine"}, "'cosine': this engine has angular, euclidean, hamming"),
-        ({"by": "left"}, "normal, abnormal or both"),
+        ({"by": "left"}, "anatomy, lesion or both"),
         ({"by": "both", "weight": 1.5}, "0…1"),
         ({"region": np.zeros((2, 3), bool)}, "at least one cell"),
         ({"region": np.ones((3, 2), bool)}, "2x3"),

@@ -7,19 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from diptych.errors import InputError
+from diptych.search.label_groups import GROUP, LabelGroups, add_slice_bounds
 from diptych.search.label_maps import LabelMaps
-from diptych.search.label_scan import (
-    SCALE,
-    LabelQuery,
-    add_area_bounds,
-    area_bytes,
-    average_ranges,
-    block_bounds,
-    exact_distances,
-)
+from diptych.search.label_scan import LabelQuery, average_ranges, block_bounds, exact_distances
 
 SHAPE = (3, 8, 12)  # classes, rows, columns
-LARGEST = 3 * 8 * 12
 
 
 def made_up(count: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -82,14 +74,29 @@ def test_distances_equal_the_plain_ones_and_bounds_stay_below(with_region: bool)
         found = exact_distances(maps, query, rows)
         assert found.tolist() == expected
         assert (block_bounds(maps, query, rows) <= found + 1e-12).all()
-        if not with_region:
-            bounds, lowest = np.zeros(60, np.float32), np.zeros(1, np.float32)
-            table = query.area_table(LARGEST)
-            sizes, (first, last) = area_bytes(maps.areas, LARGEST), (np.array([0]), np.array([60]))
-            add_area_bounds(sizes, table, 1.0, first, last, first, bounds, lowest)
-            assert (bounds <= found + 1e-6).all()
-            assert lowest[0] == bounds.min()
-            assert table.max() % SCALE == 0  # a map of equal area may be equal
+
+
+def test_bounds_of_groups_and_of_their_slices_stay_below_distances() -> None:
+    levels = made_up(60, seed=6)
+    maps, starts = LabelMaps.pack(levels), np.array([0, 5, 5, 31, 60])
+    volumes = np.array([0, 1, 2, 3])
+    groups = LabelGroups.empty(starts, SHAPE[0])
+    groups.add(maps.blocks, maps.areas, volumes, starts[:-1], np.diff(starts))
+    owner = np.concatenate(
+        [first + np.arange(n) // GROUP for first, n in zip(groups.firsts, np.diff(starts), strict=False)]
+    )
+    for number in range(10):
+        query = LabelQuery(levels[number])
+        found = exact_distances(maps, query, np.arange(60))
+        bounds, values = np.zeros(len(groups.blocks), np.float32), np.zeros(60, np.float32)
+        groups.add_bounds(query.blocks, query.areas, 0.5, volumes, bounds)
+        assert (2 * bounds[owner] <= found + 1e-6).all()
+        every = np.ones(len(bounds), dtype=np.bool_)
+        asked = query.blocks.reshape(-1), query.areas
+        where = starts[:-1], starts[:-1], np.diff(starts), groups.firsts
+        add_slice_bounds(maps.blocks, maps.areas, *asked, 1.0, *where, every, values)
+        assert np.allclose(values, block_bounds(maps, query, np.arange(60)), atol=1e-6)
+        assert (values >= 2 * bounds[owner] - 1e-6).all()
 
 
 def test_averages_over_neighbours_equal_their_plain_form() -> None:

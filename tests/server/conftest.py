@@ -80,9 +80,16 @@ def serving(archive: Archive, **settings: Any) -> Iterator[httpx.Client]:
     chosen = ServerSettings(
         port=0, **{"sign_in": "token" in settings, "audit": False, "max_uploads_per_user": 1000, **settings}
     )
+    with listening(create_app(archive, chosen), chosen) as client:
+        yield client
+
+
+@contextmanager
+def listening(app: Any, chosen: ServerSettings) -> Iterator[httpx.Client]:
+    """A client of an application that listens on a port of its own, in a thread."""
     listener = bind(chosen.host, 0)
     limited = limited_protocol(chosen)
-    config = uvicorn.Config(create_app(archive, chosen), log_config=None, access_log=False, http=limited, ws="none")
+    config = uvicorn.Config(app, log_config=None, access_log=False, http=limited, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -50,6 +50,14 @@ def test_an_export_holds_all_lists_and_what_was_measured_and_names_the_patient(c
     assert rows[-1]["measured"] == "length: length_mm 5"
 
 
+def test_a_list_is_of_slices_or_of_patients(client: httpx.Client) -> None:
+    patients = {"subject": SEARCH["subject"]}
+    for lane in ({"title": "Neither"}, {"title": "Both", "search": SEARCH, "patients": patients}):
+        answer = client.post(f"{API}/export", json={"lanes": [lane]})
+        assert answer.status_code == 422
+        assert "a list has either a search or patients" in answer.text
+
+
 def test_an_export_of_nothing_is_refused(client: httpx.Client) -> None:
     answer = client.post(f"{API}/export", json={"format": "json"})
     assert answer.status_code == 422

@@ -108,6 +108,18 @@ def test_jobs_tell_how_they_ended_and_queues_are_bounded() -> None:
     assert [job.error for job in (first, failing, cancelled)] == [None, "no", "cancelled"]
 
 
+def test_a_job_that_takes_too_long_is_stopped_at_its_next_report() -> None:
+    def endless(progress: Progress) -> None:
+        for step in range(10_000):
+            time.sleep(0.01)
+            progress(step, 10_000, "on and on")
+
+    job = Jobs(waiting=2).submit("decompose", "decompose", endless, seconds=0.05)
+    while not job.over:
+        time.sleep(0.01)
+    assert job.error == "decompose: took longer than 0.05 seconds and was stopped; send less at a time"
+
+
 def test_neighbours_are_decoded_while_a_reader_looks(archive_path: Path, model: Path) -> None:
     service = Service(Archive.open(archive_path, model=model), ServerSettings())
     try:

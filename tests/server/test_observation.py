@@ -91,7 +91,7 @@ def test_a_canary_is_found_nowhere(
         watched.get(f"{API}/archive", headers={"Authorization": f"Bearer {CANARY}"})
         sent = upload(watched, folder).json()
         finish(watched, sent["job"])
-        job = watched.post(f"{API}/uploads/{sent['id']}/archive", json={"volume_key": "Safe-1"}).json()
+        job = watched.post(f"{API}/uploads/{sent['id']}/archive", json={}).json()
         assert finish(watched, job["id"])["state"] == "done"
         exported = watched.post(f"{API}/export", json={"search": SEARCH, "format": "csv"}).text
         watched.delete(f"{API}/uploads/{sent['id']}")

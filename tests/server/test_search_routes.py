@@ -35,7 +35,7 @@ def sketch(**more: Any) -> dict[str, Any]:
     return {"sketch": {"runs": LESION, **more}}
 
 
-@pytest.mark.parametrize("by", ["normal", "abnormal", "both"])
+@pytest.mark.parametrize("by", ["anatomy", "lesion", "both", "normal", "abnormal"])
 def test_an_answer_is_that_of_retrieval(client: httpx.Client, archive_path: Path, model: Path, by: Any) -> None:
     archive = Archive.open(archive_path, model=model)
     wanted = archive.query(archive.stored("Case-1", z_index=4), Question(by=by)).matches
@@ -133,12 +133,12 @@ def test_a_sketch_may_be_a_picture(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({"by": "anatomy"}, "by"),
+        ({"by": "colour"}, "by"),
         ({"weight": 2}, "weight"),
         ({"metric": "manhattan"}, "manhattan"),
         ({"top": 0}, "top"),
         ({"tops": 3}, "tops"),
-        ({"anywhere": "shifted"}, "abnormal"),
+        ({"anywhere": "shifted"}, "by lesion"),
         ({"subject": {"z": 4}}, "volume, upload, compose, sketch"),
         ({"subject": {"compose": {"normal": SUBJECT, "abnormal": {"compose": {}}}}}, "a slice is"),
         ({"subject": {"sketch": {"base": SUBJECT}}}, "labels, or as runs"),
@@ -195,3 +195,9 @@ def test_painting_reads_the_label_encoder_once(client: httpx.Client, monkeypatch
     ask(client, subject=sketch(), by="abnormal")
     monkeypatch.setattr(Sketcher, "open", None)
     assert ask(client, subject=sketch(), by="abnormal")["matches"]
+
+
+def test_whole_patients_need_stored_label_maps(client: httpx.Client) -> None:
+    answer = client.post(f"{API}/similar-patients", json={"subject": SUBJECT, "by": "abnormal"})
+    assert answer.status_code == 422
+    assert "run 'diptych archive decode'" in answer.text

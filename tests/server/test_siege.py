@@ -36,9 +36,11 @@ def test_under_siege_every_honest_request_is_answered(besieging: Any, archive_pa
 
 
 @pytest.mark.timeout(SECONDS * 2 + 300)
-def test_memory_is_flat(besieging: Any, archive_path: Path, model: Path) -> None:
+def test_memory_is_flat(besieging: Any, archive_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Thirty-two clients; what the last third needs, the middle one did too."""
     with besieging.service(archive_path, model) as served:
         seen = besieging.use(served, seconds=SECONDS, clients=32)
+    with capsys.disabled():
+        print(f" {len(seen.seconds)} answers, MB by thirds", *(round(seen.memory_of_third(n)) for n in range(3)))
     assert seen.failures == ()
     assert seen.memory_of_third(2) < 1.1 * seen.memory_of_third(1)

@@ -15,8 +15,9 @@ from diptych.errors import InputError, UsageError
 from diptych.retrieval import Archive
 from diptych.server.problems import Problem
 from diptych.server.roles import ANY_USER, OPEN, ROLE_OF, role_of
+from diptych.server.serve import bind_socket
 from diptych.server.settings import ServerSettings
-from diptych.server.sign_in import TRIES, SignIn
+from diptych.server.sign_in import OWNER, TRIES, SignIn
 from diptych.server.users import ROLES, Users
 from tests.retrieval.running import run
 from tests.server.conftest import API, serving
@@ -88,6 +89,14 @@ def test_no_route_answers_a_stranger(known: httpx.Client, operations: list[tuple
 
 def test_on_loopback_too_the_service_asks() -> None:
     assert SignIn(ServerSettings()).identify(NOBODY, "127.0.0.1") is None
+
+
+def test_through_a_unix_socket_comes_its_owner_and_nobody_whom_a_proxy_passed_on(tmp_path: Path) -> None:
+    sign_in = SignIn(ServerSettings(socket=tmp_path / "s"))
+    assert sign_in.identify(NOBODY, "") is OWNER
+    assert sign_in.identify(Headers({"X-Forwarded-User": "root"}), "") is None
+    with bind_socket(tmp_path / "s"):
+        assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_browser_signs_in_is_known_and_signs_out_for_good(known: httpx.Client, users: dict[str, str]) -> None:

@@ -231,19 +231,19 @@ def test_a_change_on_disk_is_noticed(
     tmp_path: Path, network: FeatureDecomposingNetwork, model: Path, patients: Path
 ) -> None:
     path = make_archive(tmp_path / "own", network, patients)
-    write_patient(tmp_path / "more", "Late-1", seed=5)
+    write_patient(tmp_path / "more", "New-8", seed=5)
     with serving(Archive.open(path, model=model)) as client:
         assert client.get(f"{API}/archive").json()["volumes"] == 3
         make_archive(path, network, tmp_path / "more")
         time.sleep(1.1)
         assert client.get(f"{API}/archive").json()["volumes"] == 4
-        assert "Late-1" in [one["volume_key"] for one in client.get(f"{API}/volumes").json()["items"]]
+        assert "New-8" in [one["volume_key"] for one in client.get(f"{API}/volumes").json()["items"]]
 
 
 def test_headers_of_originals_never_leave(tmp_path: Path, client: httpx.Client) -> None:
     """What a download holds is written anew: no free text of the original's header."""
-    folder = write_patient(tmp_path, "Named-1", seed=2)
-    path = folder / "Named-1-t1n.nii.gz"
+    folder = write_patient(tmp_path, "New-9", seed=2)
+    path = folder / "New-9-t1n.nii.gz"
     raw = bytearray(gzip.decompress(path.read_bytes()))
     raw[148:160] = b"MRS JANE DOE"  # descrip
     path.write_bytes(gzip.compress(bytes(raw)))
@@ -267,3 +267,43 @@ def test_a_missing_channel_can_be_given_later(client: httpx.Client, patients: Pa
     again = client.post(f"{API}/uploads/{begun['id']}/files", files=early[:1])
     assert again.status_code == 422
     assert "rename it" in again.text
+
+
+def test_a_dropped_dicom_folder_goes_through_intake(client: httpx.Client, tmp_path: Path) -> None:
+    """Names may repeat in other folders, and what is no DICOM is not looked at."""
+    from diptych.phantom.phantom_dicom import DicomStyle, write_series
+    from diptych.phantom.raw_head import Acquisition, RawSeries
+
+    noise = np.random.default_rng(0).integers(0, 900, (9, 10, 12)).astype(np.int16)
+    grid, empty = np.diag([8.0, 8.0, 10.0, 1.0]), np.zeros(noise.shape, dtype=np.uint8)
+    paths = [
+        path
+        for number, channel in enumerate(("t1", "t2"), start=2)
+        for path in write_series(
+            RawSeries(Acquisition(channel), noise, grid, np.eye(4), empty > 0, empty),
+            tmp_path / channel,
+            style=DicomStyle(number=number),
+        )
+    ]
+    parts = [("files", (path.name, path.read_bytes())) for path in paths]
+    parts.append(("files", ("Thumbs.db", b"nothing")))
+    found = ready(client, client.post(f"{API}/uploads", files=parts))
+    assert [file["name"] for file in found["files"]] == [f"DICOM study of {len(paths)} files"]
+    assert found["error"].startswith("upload: no FLAIR, which intake cannot do without")
+    assert "CANARY" not in str(found).upper()
+    again = client.post(f"{API}/uploads/{found['id']}/files", files=parts[:1])
+    assert again.status_code == 422
+    assert "a study is uploaded as a whole" in again.text
+
+
+@pytest.mark.slow
+def test_heads_on_grids_of_their_own_go_through_intake(client: httpx.Client, newcomer: Path) -> None:
+    import nibabel as nib
+
+    path = newcomer / "New-7-t2f.nii.gz"
+    image = nib.load(path)
+    nib.save(nib.Nifti1Image(np.asarray(image.dataobj)[1:], image.affine), path)
+    found = ready(client, upload(client, newcomer))
+    assert found["state"] == "failed"
+    assert "upload: " in found["error"]
+    assert str(newcomer) not in found["error"]

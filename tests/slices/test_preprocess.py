@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.errors import MissingChannelError, UsageError, VolumeError
+from diptych.errors import MissingChannelError, TooLargeError, UsageError, VolumeError
 from diptych.slices import CLIP, FILL, SliceGeometry, slice_volume
 from tests.slices.making import SMALL, make_volume
 
@@ -137,6 +137,14 @@ def test_a_constant_channel_is_refused() -> None:
     volume.array[2][volume.array[2] > 0] = 7.0
     with pytest.raises(VolumeError, match="channel t2 has the same value 7"):
         slice_volume(volume, SMALL)
+
+
+def test_a_thin_and_endless_volume_takes_no_memory() -> None:
+    """32,767 slices of 16 × 16 voxels are 8 million; as slices of the network they would be gigabytes."""
+    volume = make_volume()
+    endless = np.ones((len(volume.channels), 4, 4, 32767), np.float32)
+    with pytest.raises(TooLargeError, match="32767 axial slices"):
+        slice_volume(replace(volume, array=endless, lesion=None, anatomy=None, twin=None))
 
 
 def test_an_empty_volume_is_refused() -> None:

@@ -24,6 +24,12 @@ def test_healthy_metrics_pass() -> None:
     repeat(Guard(256, patience=20), metrics)
 
 
+def test_a_quiet_abnormal_panel_is_no_collapse() -> None:
+    repeat(Guard(256, patience=20, quiet=True), {"normal_perplexity": 120.0, "abnormal_perplexity": 1.6})
+    with pytest.raises(TrainingError, match="the normal codebook has collapsed"):
+        repeat(Guard(256, patience=20, quiet=True), {"normal_perplexity": 1.6})
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_not_a_number_is_named_at_once(value: float) -> None:
     with pytest.raises(

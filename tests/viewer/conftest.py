@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
 from diptych.archive.indexing import IndexOptions, index_patients
+from diptych.metrics.label_indexing import volume_decoder
 from diptych.model import load_model
 from diptych.model.shipped import shipped_model
 from diptych.phantom import PhantomConfig, write_phantoms
@@ -44,7 +45,7 @@ FLAGS = (
 PATIENTS, VOXEL_MM = 4, 6.0
 TOKEN = "a-token-for-the-reading-room"
 OPEN_LANES = """localStorage.setItem("diptych-preferences",
-    JSON.stringify({ lanes: ["patients", "both", "abnormal", "normal", "comparators"], list: true }))"""
+    JSON.stringify({ lanes: ["abnormal", "both", "normal", "comparators"], list: true }))"""
 """A reader who has opened every lane."""
 PATIENCE_MS = 60_000
 """How long to wait for anything that is seen: a busy machine draws volumes slowly without a graphics card."""
@@ -71,9 +72,11 @@ def served(announced: tuple[str, str]) -> str:
 def announced(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """`diptych serve` on an archive of the phantoms, made with the shipped model; its address, and a link into it."""
     archive = tmp_path_factory.mktemp("served") / "phantoms"
-    encoder = NetworkEncoder(load_model(shipped_model()))
+    network = load_model(shipped_model())
+    encoder, decode = NetworkEncoder(network), volume_decoder(network, shipped_model())
     with ArchiveWriter.open(archive, model=encoder.identity) as writer:
-        index_patients(writer, encoder, find_sources([phantoms]), options=IndexOptions(source="phantoms"))
+        sources, options = find_sources([phantoms]), IndexOptions(source="phantoms")
+        index_patients(writer, encoder, sources, options=options, decode=decode)
     command = [sys.executable, "-m", "diptych", "serve", str(archive), "--port", "0"]
     environment = {**os.environ, "DIPTYCH_TOKEN": TOKEN, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     with (

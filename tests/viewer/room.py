@@ -28,6 +28,12 @@ class Room:
         expect(self.page.get_by_role("heading", name=key)).to_be_visible()
         return key
 
+    def open_slice(self, number: int = 0) -> str:
+        """Open a patient and ask about the slice: for slices, instead of patients."""
+        key = self.open(number)
+        self.page.get_by_role("radio", name="This slice").click()
+        return key
+
     def lane(self, title: str) -> Locator:
         return self.page.get_by_role("region", name=title, exact=True)
 
@@ -43,7 +49,7 @@ class Room:
     def found(self, title: str) -> list[str]:
         """Patients in a lane with their distances, as they are read out."""
         self.wait_for(title)
-        return [button.get_attribute("aria-label") or "" for button in self.lane(title).locator(".card button").all()]
+        return [button.text_content() or "" for button in self.lane(title).locator(".card button").all()]
 
     def pane(self, title: str) -> Locator:
         return self.page.get_by_role("figure", name=title, exact=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import FilePayload, Route, expect
 
 from tests.viewer.room import Room
 
@@ -14,7 +16,7 @@ WORDS = ".rail-words"
 
 
 def test_after_a_click_arrows_move_slices_and_numbers_choose_channels(room: Room) -> None:
-    room.open()
+    room.open_slice()
     overlay = room.page.get_by_role("radio", name="Predicted")
     overlay.click()
     before = room.page.locator(WORDS).inner_text()
@@ -56,7 +58,7 @@ def test_the_window_is_shown_in_numbers_and_holds_for_all_panes(room: Room) -> N
 
 
 def test_matches_say_side_size_and_level_and_scroll_under_the_wheel(room: Room) -> None:
-    room.open()
+    room.open_slice()
     room.wait_for("By lesion")
     card = room.cards("By lesion").first
     expect(card.locator(".card-place").last).to_contain_text(re.compile(r"side|lesion"))
@@ -70,12 +72,14 @@ def test_matches_say_side_size_and_level_and_scroll_under_the_wheel(room: Room) 
 
 
 def test_a_level_limits_the_lanes(room: Room) -> None:
-    room.open()
+    room.open_slice()
     room.wait_for("By lesion")
-    room.page.get_by_label("Level").select_option("10")
+    room.page.get_by_role("combobox", name="Level").select_option("10")
     expect(room.page).to_have_url(re.compile("lv=10"))
     for card in room.cards("By lesion").all():
         expect(card.locator(".card-place").last).to_contain_text(re.compile(r"same level|\b\d mm|1[0-2] mm"))
+    room.page.get_by_role("combobox", name="Level").select_option("any")
+    expect(room.page).to_have_url(re.compile("lv=any"))
 
 
 def test_back_returns_to_the_view_before_and_the_title_names_the_patient(room: Room) -> None:
@@ -94,7 +98,7 @@ def test_back_returns_to_the_view_before_and_the_title_names_the_patient(room: R
 
 
 def test_matches_are_compared_one_after_the_other(room: Room) -> None:
-    room.open()
+    room.open_slice()
     room.wait_for("By both")
     room.cards("By both").first.get_by_role("button").click()
     panes = room.page.get_by_role("figure")
@@ -178,3 +182,25 @@ def test_other_files_are_refused_by_name(room: Room) -> None:
         {"name": "holiday.jpg", "mimeType": "image/jpeg", "buffer": b"sea"}
     )
     expect(room.page.get_by_role("alert").first).to_contain_text("holiday.jpg: not NIfTI")
+
+
+def test_a_dicom_folder_goes_as_one_study_without_its_names(room: Room) -> None:
+    sent: list[bytes] = []
+
+    def take(route: Route) -> None:
+        sent.append(route.request.post_data_buffer or b"")
+        route.fulfill(status=422, json={"error": {"message": "seen"}})
+
+    room.page.route("**/api/v1/uploads", take)
+    mark = bytes(128) + b"DICM"
+    files = [("DOE^JANE-1", mark + b"one"), ("DOE^JANE-2", mark + b"two"), ("read me.txt", b"letters")]
+    payload = [FilePayload(name=name, mimeType="", buffer=content) for name, content in files]
+    room.page.get_by_label("Files of a patient").set_input_files(payload)
+    alerts = room.page.get_by_role("alert")
+    expect(alerts.get_by_text("read me.txt: not NIfTI (.nii or .nii.gz), DICOM")).to_be_visible()
+    expect(alerts.get_by_text("seen")).to_be_visible()
+    assert b"JANE" not in sent[0]
+    start = sent[0].index(b"PK\x03\x04")
+    with ZipFile(BytesIO(sent[0][start:])) as study:
+        assert study.testzip() is None
+        assert [study.read(name)[132:] for name in study.namelist()] == [b"one", b"two"]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from diptych.errors import GeometryError, MissingChannelError, UsageError, VolumeError
 from diptych.volumes import Volume, find_patients, patient_from_files, read_patient, voxel_hash, write_nifti
+from diptych.volumes.patient import blank_channels
+from diptych.volumes.volume import CHANNELS
 from tests.volumes.making import LPS, SHAPE, brain, nifti_bytes, packed, write_patient
 
 
@@ -118,3 +120,13 @@ def test_hash_sees_one_voxel_channel_name_and_axis_order(tmp_path: Path) -> None
 def test_a_folder_instead_of_files_gets_one_line() -> None:
     with pytest.raises(UsageError, match=r"read_patient\('folder'\): takes what find_patients gives"):
         read_patient("folder")  # type: ignore[arg-type]
+
+
+def test_a_channel_that_is_blank_in_some_slices_is_named() -> None:
+    array = np.ones((4, 9, 8, 7), dtype=np.float32)
+    array[2, :, :, [0, 1, 5]] = 0
+    array[:, :, :, 6] = 0  # no brain at all
+    found = blank_channels(Volume("P", CHANNELS, array, np.eye(4)))
+    assert found == [
+        "t2 is blank in slices 0–1, 5, where other channels show brain; what is predicted there means nothing."
+    ]

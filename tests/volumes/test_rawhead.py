@@ -68,3 +68,22 @@ def test_a_head_without_a_dark_ring_is_too_large_for_a_brain() -> None:
     head, brain = ((x / a) ** 2 + (y / b) ** 2 + (z / c) ** 2 < 1 for a, b, c in ((85, 105, 100), (65, 82, 65)))
     assert "ml, no brain has more" in (raw_head_warning(head[None].astype(np.float32), (6.0, 6.0, 6.0)) or "")
     assert raw_head_warning(brain[None].astype(np.float32), (6.0, 6.0, 6.0)) is None
+
+
+def test_a_small_head_that_goes_on_into_the_neck() -> None:
+    x, y, z = np.meshgrid(*(np.arange(-96, 96, 6.0),) * 3, indexing="ij")
+    depth = (1 - np.sqrt((x / 66) ** 2 + (y / 80) ** 2 + (np.maximum(z, 0) / 64) ** 2)) * 66  # a column below z = 0
+    head = np.where(depth > 8, 500.0, np.where(depth > 0, 640.0, 0.0)).astype(np.float32) * (z > -50)
+    assert "as through a neck" in (raw_head_warning(head[None], (6.0, 6.0, 6.0)) or "")
+    darker = np.where(depth > 8, 500.0, 400.0).astype(np.float32) * (head > 0)  # a slab of a stripped brain
+    assert raw_head_warning(darker[None], (6.0, 6.0, 6.0)) is None
+
+
+@pytest.mark.data
+def test_every_series_of_a_real_raw_head_is_noticed(clinical: Path) -> None:
+    series = sorted((clinical / "tcga-fg-6692").glob("series-*.nii.gz"))
+    assert len(series) == 4
+    for path in series:
+        volume = read_patient(patient_from_files(t1=path, patient_key="A"))
+        stripped_air = np.where(volume.array > 0.05 * np.percentile(volume.array, 99), volume.array, 0)
+        assert raw_head_warning(stripped_air.astype(np.float32), volume.spacing) is not None

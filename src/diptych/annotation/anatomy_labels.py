@@ -212,7 +212,7 @@ def _write(
         quality=quality.to_json(),
     )
     if quality.verdict != "failed":
-        write_labels(place, labels, volume.affine, record)
+        write_labels(place, labels, record)
     else:
         if _is_ours(place):
             place.labels.unlink()

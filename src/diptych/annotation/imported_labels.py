@@ -116,7 +116,7 @@ def _take_over(place: Place, path: Path, mapping: LabelMapping) -> dict[str, flo
         quality=None,
     )
     make_folder(place.folder)
-    write_labels(place, labels, volume.affine, record)
+    write_labels(place, labels, record)
     counts = np.bincount(labels.reshape(-1), minlength=len(ANATOMY_LABELS))
     voxel_ml = float(np.prod(volume.spacing)) / 1000.0
     return {name: round(float(counts[value]) * voxel_ml, 2) for value, name in ANATOMY_LABELS.items() if value}

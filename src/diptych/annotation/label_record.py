@@ -18,6 +18,7 @@ from diptych.errors import InputError
 from diptych.files import file_sha256, replacing
 from diptych.volumes import write_nifti
 from diptych.volumes.layout import one_line
+from diptych.volumes.nifti import read_grid
 
 FORMAT = "diptych-anatomy-1"
 NOTE = "Research use only, not a medical device"
@@ -39,11 +40,17 @@ class AnatomyRecord:
     """`Quality` as JSON; None for labels from elsewhere."""
 
 
-def write_labels(place: Place, labels: NDArray[np.uint8], affine: NDArray[np.float64], record: AnatomyRecord) -> None:
-    """Write a record that carries the labels' checksum, then move the labels into place."""
+def write_labels(place: Place, labels: NDArray[np.uint8], record: AnatomyRecord) -> None:
+    """Write a record that carries the labels' checksum, then move the labels into place.
+
+    `labels` are on canonical axes; the file gets the voxel order of the patient's T1, so that tools which look at
+    voxels alone show the two in one place.
+    """
+    channels = place.files.channels
+    grid = read_grid(channels.get("t1") or next(iter(channels.values())))
     try:
         with replacing(place.labels) as part:
-            write_nifti(part, labels, affine)
+            write_nifti(part, grid.from_canonical(labels), grid.affine)
             place.labels.unlink(missing_ok=True)  # never old labels beside a record that speaks of the new ones
             write_record(place.record, replace(record, labels_sha256=file_sha256(part)))
     except OSError as error:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from diptych.archive.pseudonyms import ArchiveKeys
 from diptych.archive.records import (
     CHECKSUM_BYTES,
     ArchiveCodes,
@@ -123,11 +124,20 @@ class ArchiveStore:
         """For files that can be made again from the archive; may not exist."""
         return self.path / "cache"
 
+    def folder_of(self, info: VolumeInfo) -> Path:
+        """The archive's folder that holds, or would hold, a volume: its own, unless it has several."""
+        return self.path
+
+    @property
+    def header(self) -> Header:
+        """The archive in one row, as it is now."""
+        with _snapshot(self.path) as (_, header):
+            return header
+
     @property
     def version(self) -> str:
         """Names the current content; equal for archives with equal content."""
-        with _snapshot(self.path) as (_, header):
-            return header.version
+        return self.header.version
 
     def listing(self) -> Listing:
         """Every volume's metadata, without its codes."""
@@ -178,7 +188,10 @@ class ArchiveStore:
         return records, tuple(problems)
 
     def record(self, volume_key: str) -> VolumeRecord:
-        """One volume with its codes; damage is an error here, for there is nothing else to return."""
+        """One volume with its codes, by its key or by the name that became its key.
+
+        Damage is an error here, for there is nothing else to return.
+        """
         with _snapshot(self.path) as (database, header):
             for row in read_rows(database, header.model, only=row_id(volume_key)):
                 try:
@@ -188,9 +201,17 @@ class ArchiveStore:
                 except DamagedRowError as error:
                     raise ArchiveError(f"{self.path}: {error}; index this volume again") from error
             rows, _ = _all_rows(database, header, 0)
+        if (pseudonym := self.known_as(volume_key)) != volume_key:
+            return self.record(pseudonym)
         close = difflib.get_close_matches(volume_key, [row.info.volume_key for row in rows], n=3)
         hint = f"; near to it: {', '.join(close)}" if close else ""
         raise ArchiveError(f"{self.path}: holds no volume {volume_key!r}{hint}")
+
+    def known_as(self, name: str) -> str:
+        """The key of a volume or patient here: the name itself, or the pseudonym that it became."""
+        known = {key for info in self.listing().volumes for key in (info.volume_key, info.patient_key)}
+        pseudonym = ArchiveKeys.of_archive(self.path).pseudonym(name)
+        return pseudonym if name not in known and pseudonym in known else name
 
     def stat(self) -> ArchiveStat:
         """Count what is there."""

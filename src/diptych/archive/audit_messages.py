@@ -19,6 +19,7 @@ EVENTS: dict[str, tuple[str, str, str]] = {
     "search": ("110112", "Query", "E"),
     "view": ("110103", "DICOM Instances Accessed", "R"),
     "export": ("110106", "Export", "R"),
+    "send": ("110104", "DICOM Instances Transferred", "R"),
     "upload": ("110107", "Import", "C"),
     "change": ("110103", "DICOM Instances Accessed", "U"),
     "delete": ("110105", "DICOM Study Deleted", "D"),

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive.metadata import HEALTHY
-from diptych.archive.records import CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
+from diptych.archive.records import WITHOUT, CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
 from diptych.description import Description
 from diptych.errors import VolumeError
+from diptych.model.stored_model import Identified
 from diptych.slices import SliceGeometry, SliceStack, slice_volume
 from diptych.volumes import Volume
 
@@ -45,19 +46,20 @@ class Encoder(Protocol):
         """Pixels that the model's segmentation calls lesion, `[B]`, from abnormal ids `[B, h, w]`."""
 
 
+def identity_of(model: Identified) -> ModelIdentity:
+    """What an archive keeps of the model that made it."""
+    config = model.config
+    codes = config.codebook_size
+    return ModelIdentity(model.fingerprint, config.latent_size, codes, codes, description=config.about)
+
+
 class NetworkEncoder:
     """A feature decomposing network as an `Encoder`; it works on whatever device the network is on."""
 
     def __init__(self, network: FeatureDecomposingNetwork) -> None:
         config = network.config
         self.network = network.eval()
-        self.identity = ModelIdentity(
-            network.fingerprint,
-            config.latent_size,
-            config.codebook_size,
-            config.codebook_size,
-            description=network.description,
-        )
+        self.identity = identity_of(network)
         self.geometry = SliceGeometry(size=config.image_size, field=config.field_mm)
         self.description = network.description
 
@@ -88,12 +90,14 @@ def encode_volume(
     batch_size: int = BATCH_SIZE,
     predict_lesions: bool = False,
 ) -> VolumeRecord:
-    """Cut, encode and measure a volume; `info` comes back with its `lesion_source` filled in.
+    """Cut, encode and measure a volume; `info` comes back with its `lesion_source` and what was missing filled in.
 
     Lesion areas come from the label map where there is one, are nothing in people known to be healthy, come from the
     model with `predict_lesions`, or stay unknown.
     """
     stack = cut_slices(volume, encoder)
+    missing = {WITHOUT + name for name in encoder.description.missing(volume.channels)}
+    info = replace(info, tags=tuple(sorted({*info.tags, *missing})))
     starts = range(0, len(stack.images), batch_size)
     batches = [encoder.encode(stack.images[start : start + batch_size]) for start in starts]
     normal, abnormal = (np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -122,11 +126,19 @@ def encode_volume(
 
 def cut_slices(volume: Volume, encoder: Encoder) -> SliceStack:
     """The slices of a volume as the encoder takes them: the channels that it knows by name, blank slices left out."""
-    known = volume.only(encoder.description.channels)
-    stack = slice_volume(known, encoder.geometry, channels=encoder.description.channels).without_blank()
+    about = encoder.description
+    without = about.without(volume.channels)
+    known = volume.only(about.channels if about.needed(volume.channels) else _shared(about.channels, volume.channels))
+    stack = slice_volume(known, encoder.geometry, channels=about.channels, fill_missing=True).without_blank()
+    if without and without not in stack.warnings:
+        stack = replace(stack, warnings=(*stack.warnings, without))
     if len(stack.images) == 0:
         raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
     return stack
+
+
+def _shared(wanted: tuple[str, ...], there: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in wanted if name in there)
 
 
 def _area(stack: SliceStack, pixels: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -242,10 +242,10 @@ class Parquet:
                 writer.write_table(self.arrow.table(_columns(record, header.model), schema=schema))
 
     def read_header(self, path: Path) -> ExportHeader:
-        metadata = self._open(path).schema_arrow.metadata or {}
         try:
+            metadata = self._open(path).schema_arrow.metadata or {}
             return ExportHeader.from_json(json.loads(metadata.get(HEADER_KEY, b"null")), path)
-        except ValueError:
+        except (ValueError, self.arrow.ArrowException):  # names of columns that are no UTF-8 among them
             raise InputError(f"{path}: its header is damaged; export again") from None
 
     def read_records(self, path: Path, model: ModelIdentity) -> Iterator[VolumeRecord | str]:
@@ -266,8 +266,8 @@ class Parquet:
         try:
             require_regular(path)
             return self.parquet.ParquetFile(path)
-        except (self.arrow.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
+        except (self.arrow.ArrowException, OSError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(f"{path}: cannot be read as Parquet ({reason}); check the file") from None
 
     def _schema(self, header: ExportHeader) -> Any:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from diptych.archive.records import VolumeInfo
 from diptych.errors import UsageError
+from diptych.volumes.layout import one_line
 
 COLUMNS: dict[str, type] = {
     "volume_key": str,
@@ -161,7 +162,7 @@ class _Parser:
         if COLUMNS[column] is str and kind == "text":
             return token[1:-1].replace("''", "'")
         kind_wanted = "a number" if COLUMNS[column] is float else "text in 'single quotes'"
-        raise UsageError(f"filter {self.text!r}: {column} is compared with {kind_wanted}, not {token}")
+        raise UsageError(f"filter {self.text!r}: {column} is compared with {kind_wanted}, not {one_line(token[:60])}")
 
     def accept(self, word: str) -> bool:
         if self.tokens and self.tokens[0][0] != "text" and self.tokens[0][1].lower() == word:
@@ -180,7 +181,9 @@ class _Parser:
 
     def fail(self, expected: str, *, found: str | None = None) -> None:
         found = found or (self.tokens[0][1] if self.tokens else "the end")
-        raise UsageError(f"filter {self.text!r}: expected {expected}, found {found}; example: sex = 'F' and age > 60")
+        raise UsageError(
+            f"filter {self.text!r}: expected {expected}, found {one_line(found[:60])}; example: sex = 'F' and age > 60"
+        )
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

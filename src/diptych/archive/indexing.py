@@ -20,6 +20,7 @@ from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
 from diptych.archive.copies import copy_path, refer_to, roles, write_copies
 from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
 from diptych.archive.metadata import DateShift, MetadataTable
+from diptych.archive.pseudonyms import ArchiveKeys, Keys
 from diptych.archive.records import VolumeInfo, VolumeRecord
 from diptych.archive.rows import StoredLabels
 from diptych.archive.schema import explain
@@ -27,10 +28,11 @@ from diptych.errors import InputError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
 from diptych.volumes import PatientFiles, Volume, read_patient, subject_of
-from diptych.volumes.channel_check import contrast_warnings
 
 DecodeLabels = Callable[[VolumeRecord], StoredLabels | None]
 """A record to the label maps that its codes decode to; None where nothing decodes them."""
+CheckVolume = Callable[[Volume], list[str]]
+"""What is to be said about a volume before it is encoded, such as that its channels look exchanged."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class IndexOptions:
     """CSV table with key, study_date, sex, age, source, tags."""
     predict_lesions: bool = False
     """Decode lesion areas from the abnormal codes of volumes without a label map."""
+    keys: Keys = "auto"
+    """What patients are called: research ids as they are and pseudonyms for other names, pseudonyms, or names."""
     batch_size: int = BATCH_SIZE
     """Slices encoded at a time; any number gives the same ids."""
 
@@ -60,6 +64,8 @@ class IndexReport:
     unchanged: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    renamed: int = 0
+    """Patients who are stored under a pseudonym instead of what their files are called."""
     slices: int = 0
     """Slices encoded in this run."""
     seconds: float = 0.0
@@ -72,17 +78,19 @@ def index_patients(
     *,
     options: IndexOptions = IndexOptions(),
     decode: DecodeLabels = lambda record: None,
+    check: CheckVolume = lambda volume: [],
     progress: Progress = silent,
     acknowledge: Callable[[str], None] = lambda volume_key: None,
 ) -> IndexReport:
     """Encode and store patients; `acknowledge` is called with each volume key once it is safely on disk.
 
-    `decode` makes the label maps that are stored with each volume, so that no search has to wait for them.
+    `decode` makes the label maps that are stored with each volume, so that no search has to wait for them; `check` says
+    what is strange about a volume (`retrieval/model_reference.py`).
     """
     started, report = time.monotonic(), IndexReport()
-    with _Indexer(writer, encoder, options, decode) as indexer:
+    with _Indexer(writer, encoder, options, decode, check) as indexer:
         for done, (files, reading) in enumerate(indexer.read_ahead(patients), start=1):
-            key = files.patient_key
+            key = indexer.key_of(files)
             try:
                 outcome = indexer.index(files, reading, report)
                 getattr(report, outcome).append(key)
@@ -92,6 +100,7 @@ def index_patients(
             except OSError as error:
                 report.failed[key] = f"{error.filename or key}: {error.strerror or error}"
             progress(done, len(patients), key)
+        report.renamed = sum(indexer.key_of(files) != files.patient_key for files in patients)
     report.seconds = time.monotonic() - started
     return report
 
@@ -109,14 +118,23 @@ class _Reading:
 class _Indexer:
     """One patient after the other under the same options; threads read and copy files while the encoder works."""
 
-    def __init__(self, writer: ArchiveWriter, encoder: Encoder, options: IndexOptions, decode: DecodeLabels) -> None:
+    def __init__(
+        self,
+        writer: ArchiveWriter,
+        encoder: Encoder,
+        options: IndexOptions,
+        decode: DecodeLabels,
+        check: CheckVolume,
+    ) -> None:
         self.decode = decode
+        self.check = check
         self.writer = writer
         self.encoder = encoder
         self.options = options
         self.table = MetadataTable(options.metadata)
         with explain(writer.path, writing=True):
             self.shift = DateShift.of_archive(writer.path)
+        self.keys = ArchiveKeys.of_archive(writer.path)
         self.stored = {info.volume_key: info for info in writer.listing().volumes}
         self.reader, self.copier = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
 
@@ -126,6 +144,10 @@ class _Indexer:
     def __exit__(self, *error: object) -> None:
         for threads in (self.reader, self.copier):
             threads.shutdown(wait=True, cancel_futures=True)
+
+    def key_of(self, files: PatientFiles) -> str:
+        """What a patient is called in the archive."""
+        return self.keys.choose(files.patient_key, self.stored, self.options.keys)
 
     def read_ahead(self, patients: Sequence[PatientFiles]) -> Iterator[tuple[PatientFiles, Future[_Reading]]]:
         """Each patient with what was read of it; the next is read meanwhile, and no more, as volumes are large."""
@@ -144,7 +166,8 @@ class _Indexer:
         if not anyway and old is not None and old.input_digest == info.input_digest:
             return _Reading(info, None)
         volume = read_patient(replace(files, twin={}), description=self.encoder.description)
-        return _Reading(info, volume, (*volume.warnings, *contrast_warnings(volume)))
+        volume = replace(volume, patient_key=info.volume_key)
+        return _Reading(info, volume, (*volume.warnings, *self.check(volume)))
 
     def index(self, files: PatientFiles, future: Future[_Reading], report: IndexReport) -> AddOutcome:
         reading = future.result()
@@ -155,7 +178,7 @@ class _Indexer:
         volume, info = reading.volume, reading.info
         assert volume is not None, "read anyway"
         if reading.warnings:
-            report.warnings[files.patient_key] = reading.warnings
+            report.warnings[info.volume_key] = reading.warnings
         # a patient that then fails, or a kill, may leave a copy that no row names; `compact` deletes such strays
         copying = self.copier.submit(write_copies, self.writer.path, volume) if self.options.pixels == "copy" else None
         record = encode_volume(
@@ -175,13 +198,15 @@ class _Indexer:
 
     def describe(self, files: PatientFiles) -> VolumeInfo:
         """Everything but the codes and the copies, with a digest of all that they depend on."""
+        key = self.key_of(files)
         info = VolumeInfo(
-            volume_key=files.patient_key,
-            patient_key=subject_of(files.patient_key),
+            volume_key=key,
+            patient_key=subject_of(key),
             source=self.options.source,
             tags=tuple(sorted(set(self.options.tags))),
         )
-        info = self.table.describe(info, self.shift)
+        names = (files.patient_key, subject_of(files.patient_key))
+        info = self.table.describe(info, self.shift, names=names)
         inputs = {
             "files": {role: file_sha256(path) for role, path in roles(files).items()},
             "where": [str(path) for path in roles(files).values()] if self.options.pixels == "reference" else [],

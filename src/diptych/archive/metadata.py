@@ -2,14 +2,12 @@
 
 The table is a CSV file with a `key` column (volume key or patient key) and any of `COLUMNS`, or the `participants.tsv`
 of a BIDS data set. Who is healthy gets the tag `HEALTHY`: lesion-free without a label map. Knows nothing about
-archives but the one small file with the secret of the date shift.
+archives but where the secret of the date shift is.
 """
 
 from __future__ import annotations
 
 import csv
-import os
-import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, timedelta
@@ -17,6 +15,7 @@ from hashlib import blake2b
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 
+from diptych.archive.pseudonyms import archive_secret
 from diptych.archive.records import VolumeInfo
 from diptych.errors import ArchiveError, InputError
 from diptych.files import open_regular
@@ -30,7 +29,6 @@ YES, NO = ("yes", "true", "1", "y"), ("no", "false", "0", "n", "")
 CONTROLS = ("control", "controls", "healthy", "hc", "healthy control", "healthy controls")
 """What BIDS tables call healthy people in their columns `group` and `diagnosis`."""
 
-SHIFT_KEY = "date-shift.key"
 MAX_SHIFT_DAYS = 365
 
 
@@ -41,10 +39,13 @@ class MetadataTable:
         self.path = path
         self.rows = {} if path is None else _read_rows(path)
 
-    def describe(self, info: VolumeInfo, shift: DateShift) -> VolumeInfo:
-        """`info` with what the table knows of this volume or, failing that, of its patient."""
-        row = self.rows.get(info.volume_key) or self.rows.get(info.patient_key)
-        if not row:
+    def describe(self, info: VolumeInfo, shift: DateShift, *, names: Iterable[str] = ()) -> VolumeInfo:
+        """`info` with what the table knows of this volume or, failing that, of its patient.
+
+        `names` are what the table may call them besides the keys of the archive.
+        """
+        rows = (self.rows.get(name) for name in (*names, info.volume_key, info.patient_key))
+        if not (row := next(filter(None, rows), None)):
             return info
         values = {name: text for name in COLUMNS if (text := (row.get(name) or "").strip())}
         try:
@@ -79,14 +80,7 @@ class DateShift:
     @classmethod
     def of_archive(cls, archive: Path) -> DateShift:
         """The shift of this archive; its secret is made on first use and is never exported."""
-        path = archive / SHIFT_KEY
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            return cls(bytes.fromhex(path.read_text()))
-        with open(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
-        return cls(bytes.fromhex(path.read_text()))
+        return cls(archive_secret(archive))
 
     def apply(self, day: str, patient_key: str) -> str:
         """Shift an ISO date by 1 to 365 days back or forth."""

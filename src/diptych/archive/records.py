@@ -35,6 +35,8 @@ MAX_TEXT = 200
 """Characters of a source or a tag."""
 MAX_TAGS = 100
 MAX_SLICES = 10_000
+WITHOUT = "without-"
+"""Begins the tag of a volume that was read without a channel: without-t2."""
 ROLE = r"[a-z][a-z0-9_-]{0,39}"
 COPY_PATH = re.compile(rf"volumes/[A-Za-z0-9_-]{{1,64}}/{ROLE}\.nii\.gz")
 """Where copies lie, below the archive's folder: nothing else is ever opened, sent or deleted."""
@@ -152,6 +154,12 @@ class VolumeInfo:
     input_digest: str = ""
     """Hash of the files that were read; tells a resumed run what is done."""
     files: tuple[PixelFile, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Channels that the model reads and that this volume was read without; kept among the tags, so that filters
+        can ask for them."""
+        return tuple(tag.removeprefix(WITHOUT) for tag in self.tags if tag.startswith(WITHOUT))
 
     def check(self) -> None:
         """Refuse values that cannot be."""

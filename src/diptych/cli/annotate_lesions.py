@@ -39,6 +39,23 @@ def train(
     keys: Annotated[
         Path | None, typer.Option("--list", help="Text file of the patients to use.", show_default="all in SOURCE")
     ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(help="Channel to read, such as t1; repeat for more.", show_default="t1, t1gd, t2, flair"),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Lesion classes 1, 2, … by name: 'lesion', or 'core,PEN=penumbra'.",
+            show_default="NET, ED, ET",
+        ),
+    ] = None,
+    lesion_code: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE=CLASS", help="What a value in lesion files stands for; repeat for more."),
+    ] = None,
+    disease: Annotated[str | None, typer.Option(metavar="WORD", help="A word for what the patients have.")] = None,
     seed: Annotated[int | None, typer.Option(help="Start of every random draw.", show_default="0")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in RUN, if there is one.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")] = None,
@@ -51,8 +68,11 @@ def train(
     from diptych.annotation.lesions import LesionOptions, train_lesions
     from diptych.annotation.lesions.cross_validation import fold_table
     from diptych.cli.console import print_json, progress_bar
+    from diptych.cli.description_options import described
     from diptych.runs.run_length import Length
 
+    named = channel or classes or lesion_code or disease
+    about = described(disease=disease, classes=classes, codes=lesion_code, channels=channel) if named else None
     bounded = not (minutes is None and epochs is None and steps is None)
     options = LesionOptions(
         out=out,
@@ -62,6 +82,7 @@ def train(
         length=Length(steps=steps, epochs=epochs, minutes=minutes) if bounded else None,
         folds=folds,
         seed=seed,
+        description=about,
         resume=resume,
         threads=threads,
     )

@@ -17,6 +17,7 @@ from diptych.cli import (
     annotate_command,
     archive_command,
     audit_command,
+    cluster_command,
     codes_command,
     compare_command,
     demo_command,
@@ -28,6 +29,7 @@ from diptych.cli import (
     index_command,
     intake_command,
     models_command,
+    pacs_command,
     phantom_command,
     prepare_command,
     search_command,
@@ -37,10 +39,12 @@ from diptych.cli import (
     train_command,
     users_command,
 )
+from diptych.cli.help_types import use_plain_types
 from diptych.errors import DiptychError
 
-EXIT_CODES = """[bold]Exit codes[/bold]  0 done · 1 unexpected failure · 2 wrong usage · 3 input refused ·
-4 some patients failed · 5 optional part missing · 6 archive refused · 7 training stopped · 130 interrupted"""
+EXIT_CODES = """**Exit codes**  0 done · 1 unexpected failure · 2 wrong usage · 3 input refused ·
+4 some patients failed · 5 optional part missing · 6 archive refused · 7 training stopped ·
+8 PACS not reached · 9 cluster not reached · 130 interrupted"""
 
 
 class OneLineErrors(TyperGroup):
@@ -59,6 +63,7 @@ class OneLineErrors(TyperGroup):
             ctx.exit(130)
 
 
+use_plain_types()
 app = typer.Typer(
     name="diptych",
     cls=OneLineErrors,
@@ -66,9 +71,8 @@ app = typer.Typer(
     "and search an archive by either one.\n\nResearch use only, not a medical device.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -92,32 +96,35 @@ def options(
     """Options that stand before any command."""
 
 
-app.command(rich_help_panel="Data")(phantom_command.phantom)
-app.add_typer(intake_command.app, rich_help_panel="Data")
-app.command(rich_help_panel="Data")(prepare_command.prepare)
-app.command(rich_help_panel="Data")(show_command.show)
-app.command(rich_help_panel="Data")(prepare_command.split)
-app.add_typer(annotate_command.app, rich_help_panel="Data")
-app.command(rich_help_panel="Model")(models_command.models)
-app.command(rich_help_panel="Model")(train_command.train)
-app.command(rich_help_panel="Model")(evaluate_command.evaluate)
-app.command(rich_help_panel="Model")(sweep_command.sweep)
-app.command(rich_help_panel="Model")(fit_command.fit_labels)
-app.command(rich_help_panel="Model")(fit_command.fit_sketch)
-app.command(rich_help_panel="Model")(fit_command.fit_worth)
-app.command(rich_help_panel="Model")(fit_command.fit_tables)
-app.command(rich_help_panel="Archive")(index_command.index)
-app.add_typer(archive_command.app, rich_help_panel="Archive")
-app.add_typer(users_command.app, rich_help_panel="Archive")
-app.add_typer(audit_command.app, rich_help_panel="Archive")
-app.command(rich_help_panel="Search")(search_command.search)
-app.command(rich_help_panel="Search")(serve_command.serve)
-app.command(rich_help_panel="Search")(codes_command.codes)
-app.command(rich_help_panel="Search")(compare_command.compare)
-app.command(rich_help_panel="Search")(edit_command.edit)
-app.command("hash", rich_help_panel="Search")(hash_command.hash_codebooks)
-app.command(rich_help_panel="Help")(demo_command.demo)
-app.command(rich_help_panel="Help")(doctor_command.doctor)
+START, PATIENTS, ARCHIVE, TRAINING, RESEARCH = "Start", "Patients", "Archive and search", "Training", "Research"
+
+app.command(rich_help_panel=START)(demo_command.demo)
+app.command(rich_help_panel=START)(doctor_command.doctor)
+app.command(rich_help_panel=START)(models_command.models)
+app.command(rich_help_panel=PATIENTS)(phantom_command.phantom)
+app.command(rich_help_panel=PATIENTS)(show_command.show)
+app.command(rich_help_panel=PATIENTS)(compare_command.compare)
+app.add_typer(intake_command.app, rich_help_panel=PATIENTS)
+app.add_typer(annotate_command.app, rich_help_panel=PATIENTS)
+app.command(rich_help_panel=ARCHIVE)(index_command.index)
+app.command(rich_help_panel=ARCHIVE)(search_command.search)
+app.command(rich_help_panel=ARCHIVE)(serve_command.serve)
+app.command(rich_help_panel=ARCHIVE)(edit_command.edit)
+app.add_typer(archive_command.app, rich_help_panel=ARCHIVE)
+app.add_typer(users_command.app, rich_help_panel=ARCHIVE)
+app.add_typer(audit_command.app, rich_help_panel=ARCHIVE)
+app.add_typer(pacs_command.app, rich_help_panel=ARCHIVE)
+app.add_typer(cluster_command.app, rich_help_panel=ARCHIVE)
+app.command(rich_help_panel=TRAINING)(prepare_command.prepare)
+app.command(rich_help_panel=TRAINING)(prepare_command.split)
+app.command(rich_help_panel=TRAINING)(train_command.train)
+app.command(rich_help_panel=TRAINING)(evaluate_command.evaluate)
+app.add_typer(fit_command.app, rich_help_panel=TRAINING)
+app.command(rich_help_panel=RESEARCH)(codes_command.codes)
+app.command("hash", rich_help_panel=RESEARCH)(hash_command.hash_codebooks)
+app.command(rich_help_panel=RESEARCH)(sweep_command.sweep)
+for name, part in fit_command.PARTS.items():
+    app.command(f"fit-{name}", hidden=True)(part)  # as they were called before there was a group
 
 
 def main() -> None:

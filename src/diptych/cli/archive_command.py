@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def verify(
     archive: ArchivePath,
     model: Annotated[
         Path | None,
-        typer.Option(help="Encode a sample again with this model and compare the ids.", show_default=False),
+        typer.Option(
+            help="Encode a sample again with this model and compare the ids.",
+            show_default=False,
+            autocompletion=complete_model,
+        ),
     ] = None,
     sample: Annotated[int, typer.Option(min=0, help="Volumes to encode again.")] = 3,
     json_output: Json = False,
@@ -126,18 +131,20 @@ def remove(
     ] = None,
 ) -> None:
     """Take volumes or patients out. 'diptych archive compact' then wipes their last bytes."""
-    from diptych.archive import ArchiveWriter
+    from diptych.archive import ArchiveStore, ArchiveWriter
 
     if not keys and not patient:
         raise UsageError("nothing to remove: give volume keys, or --patient KEY")
     from diptych.cli.audit_command import note
 
-    note(archive, "delete", [*(keys or ()), *(patient or ())])
+    store = ArchiveStore.open(archive)
+    volumes, patients = ([store.known_as(name) for name in names or ()] for names in (keys, patient))
+    note(archive, "delete", [*volumes, *patients])
     with ArchiveWriter.open(archive) as writer:
-        for key in keys or ():
+        for key in volumes:
             writer.remove(key)
             print(f"removed {key}")
-        for key in patient or ():
+        for key in patients:
             removed = writer.remove_patient(key)
             if not removed:
                 raise ArchiveError(f"{archive}: holds no patient {key!r}; 'diptych archive list' shows all")
@@ -158,7 +165,10 @@ def compact(archive: ArchivePath) -> None:
 def decode(
     archive: ArchivePath,
     model: Annotated[
-        Path | None, typer.Option(help="The model that made the archive.", show_default="the shipped one")
+        Path | None,
+        typer.Option(
+            help="The model that made the archive.", show_default="the shipped one", autocompletion=complete_model
+        ),
     ] = None,
 ) -> None:
     """Decode the label maps of volumes that have none, or none of the model's present label decoders.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import ArchiveError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -20,20 +21,33 @@ SHOWN = 40
 
 
 class PanelName(StrEnum):
-    """One of the two codes of a slice."""
+    """One of the two codes of a slice; the paper's words are understood, too."""
 
+    ANATOMY = "anatomy"
+    LESION = "lesion"
     NORMAL = "normal"
     ABNORMAL = "abnormal"
 
 
 def codes(
-    archive: Annotated[Path, typer.Argument(help="The archive whose codes are looked at.")],
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
     model: Annotated[
         Path | None,
-        typer.Option(help="The model that made the archive, for --out.", show_default="the shipped one"),
+        typer.Option(
+            help="The model that made the archive, for --out.",
+            show_default="the shipped one",
+            autocompletion=complete_model,
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the atlas of all codes to this .html file.")] = None,
-    panel: Annotated[PanelName, typer.Option(help="Which codebook --id belongs to.")] = PanelName.ABNORMAL,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE.html", help="Write the atlas of all codes to this file.", show_default=False
+        ),
+    ] = None,
+    panel: Annotated[
+        PanelName, typer.Option(metavar="anatomy|lesion", help="Which codebook --id belongs to.")
+    ] = PanelName.LESION,
     code: Annotated[int | None, typer.Option("--id", help="List the slices that hold this code.")] = None,
     cell: Annotated[
         str | None,
@@ -92,8 +106,14 @@ def _list_slices(found: ArchiveCodes, panel: PanelName, code: int, cell: str | N
 
     from diptych.cli.console import print_json
     from diptych.retrieval.code_atlas import find_code
+    from diptych.search.query import panel_named
 
-    places = find_code(found, panel.value, code, cell=None if cell is None else _cell(cell))
+    places = find_code(
+        found,
+        "normal" if panel_named(panel.value) == "normal" else "abnormal",
+        code,
+        cell=None if cell is None else _cell(cell),
+    )
     if json_output:
         print_json([asdict(place) for place in places])
         return

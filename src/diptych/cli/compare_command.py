@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ def compare(
         Path | None, typer.Option(help="Archive whose volumes OLD and NEW name.", show_default=False)
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="The model to read them with.", show_default="the shipped one")
+        Path | None,
+        typer.Option(
+            help="The model to read them with.", show_default="the shipped one", autocompletion=complete_model
+        ),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Picture to write, a .png file.", show_default=False)] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", help="File for volumes, slices and cells as JSON.", show_default=False)
-    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print volumes, slices and cells as JSON.")] = False,
     register: Annotated[
         bool, typer.Option("--register/--no-register", help="Bring the old study onto the new one first.")
     ] = True,
@@ -42,7 +43,7 @@ def compare(
     if figure is not None and figure.suffix.lower() != ".png":
         raise UsageError(f"--figure {figure}: pictures are written as PNG; give a name that ends in .png")
     from diptych.archive.encoding import NetworkEncoder
-    from diptych.cli.console import progress_bar
+    from diptych.cli.console import print_json, progress_bar
     from diptych.model import load_model
     from diptych.model.shipped import shipped_model
     from diptych.retrieval.change import compare_studies
@@ -51,28 +52,27 @@ def compare(
     first, second = _read(old, archive), _read(new, archive)
     with progress_bar("Comparing") as progress:
         change = compare_studies(first, second, NetworkEncoder(network), network, register=register, progress=progress)
+    if figure is not None:
+        _draw(change, figure)
+    if json_output:
+        print_json(change.to_json())
+        return
     print(f"{change.old_key} → {change.new_key}: {change.words}")
     for one in change.classes:
         percent = "" if one.percent is None else f"{one.percent:+6.0f} %"
         print(f"  {one.name:<14}{one.old_ml:8.1f} → {one.new_ml:6.1f} ml  {percent:>8}  {one.rano}")
     print("Predicted by the model. Research use only, not a medical device.")
-    _write(change, figure, as_json)
+    if figure is not None:
+        print(f"{figure}: both studies, what was subtracted, and what changed")
 
 
-def _write(change: StudyChange, figure: Path | None, as_json: Path | None) -> None:
+def _draw(change: StudyChange, figure: Path) -> None:
     from diptych.retrieval.change_figure import draw_change
 
     try:
-        if figure is not None:
-            draw_change(change).save(figure, optimize=True)
-            print(f"{figure}: both studies, what was subtracted, and what changed")
-        if as_json is not None:
-            as_json.write_text(json.dumps(change.to_json(), indent=2) + "\n", encoding="utf-8")
-            print(f"{as_json}: the same in numbers")
+        draw_change(change).save(figure, optimize=True)
     except OSError as error:
-        raise InputError(
-            f"{figure or as_json}: cannot be written ({error.strerror or error}); choose another"
-        ) from None
+        raise InputError(f"{figure}: cannot be written ({error.strerror or error}); choose another place") from None
 
 
 def _read(name: str, archive: Path | None) -> Volume:
@@ -90,4 +90,4 @@ def _read(name: str, archive: Path | None) -> Volume:
     info = store.record(name).info
     if not info.files:
         raise InputError(f"{name}: the archive keeps its codes only; compare the patient folders")
-    return replace(read_patient(patient_files(store.path, info)), patient_key=name)
+    return replace(read_patient(patient_files(store.path, info)), patient_key=info.volume_key)

@@ -14,6 +14,7 @@ def described(
     disease: str | None = None,
     classes: str | None = None,
     codes: Sequence[str] | None = None,
+    channels: Sequence[str] | None = None,
     base: Description = GLIOMA,
 ) -> Description:
     """`base` with what the user says; other classes than a glioma's are those of a lesion, unless it has a name.
@@ -25,6 +26,8 @@ def described(
     if classes is not None:
         lesion = classes_named([part for part in classes.split(",") if part.strip()])
         named = replace(named, lesion=lesion, codes=(), disease="lesion")
+    if channels:
+        named = replace(named, channels=tuple(channels))
     if disease is not None:
         named = replace(named, disease=disease)
     if codes:

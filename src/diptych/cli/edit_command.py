@@ -8,16 +8,27 @@ from typing import Annotated
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import InputError, UsageError
 
 
 def edit(
     archive: Annotated[
-        Path, typer.Argument(help="The archive; its lesion-free slices tell what usually stands there.")
+        Path,
+        typer.Argument(
+            metavar="ARCHIVE",
+            help="The archive; its lesion-free slices tell what usually stands there.",
+            show_default=False,
+        ),
     ],
-    patient: Annotated[str, typer.Argument(help="Volume key in the archive, or the folder of a patient.")],
+    patient: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Folder of a patient, or an archived volume.", show_default=False)
+    ],
     model: Annotated[
-        Path | None, typer.Option(help="The model that made the archive.", show_default="the shipped one")
+        Path | None,
+        typer.Option(
+            help="The model that made the archive.", show_default="the shipped one", autocompletion=complete_model
+        ),
     ] = None,
     figure: Annotated[Path, typer.Option("--figure", help="The picture to write, a .png file.")] = Path("edited.png"),
     slice_number: Annotated[

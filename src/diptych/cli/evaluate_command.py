@@ -7,19 +7,33 @@ from typing import Annotated
 
 import typer
 
+from diptych.cli.help_types import complete_model
+
 
 def evaluate(
     out: Annotated[Path, typer.Option("--out", metavar="REPORT", help="Folder of the report.", show_default=False)],
     stores: Annotated[
         list[Path] | None,
-        typer.Option("--store", metavar="STORE", help="Slice store with labels; may be given several times."),
+        typer.Argument(
+            metavar="STORE", help="Slice stores with labels, made by 'diptych prepare'.", show_default=False
+        ),
     ] = None,
+    more_stores: Annotated[list[Path] | None, typer.Option("--store", hidden=True, help="The same as STORE.")] = None,
     archive: Annotated[
         Path | None,
-        typer.Option(help="Archive of the same model; without a store, its patients with labels are evaluated."),
+        typer.Option(
+            help="Archive of the same model; without a store, its patients with labels are evaluated.",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", help="Folder of the model.", show_default="the shipped model")
+        Path | None,
+        typer.Option(
+            "--model",
+            help="Folder of the model, or the name of a shipped one.",
+            show_default="cpu-16x16",
+            autocompletion=complete_model,
+        ),
     ] = None,
     test_list: Annotated[
         Path | None, typer.Option(help="Text file of patients to ask about.", show_default="all with labels")
@@ -28,7 +42,10 @@ def evaluate(
         Path | None, typer.Option(help="Text file of patients to search.", show_default="those of the test list")
     ] = None,
     parts: Annotated[
-        str | None, typer.Option(help="Names of parts, separated by commas, or 'all'.", show_default="the quick ones")
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Names of parts, separated by commas, or 'all'.", show_default="the quick ones"
+        ),
     ] = None,
     autoencoder_images: Annotated[
         int, typer.Option(min=8, help="Images to train the autoencoder among the baselines on.")
@@ -55,10 +72,11 @@ def evaluate(
     asked = find_parts(
         None if parts is None else NAMES if parts == "all" else [part.strip() for part in parts.split(",")]
     )
+    stores = [*(stores or ()), *(more_stores or ())]
     if not stores and archive is None:
-        raise UsageError("nothing to evaluate: give a slice store (--store) or an archive with labels (--archive)")
+        raise UsageError("nothing to evaluate: give a slice store or an archive with labels (--archive)")
     folder, cache = named_model(model) if model else shipped_model(), report_folder(out) / "cache"
-    opened = [SliceStore.open(store) for store in stores or ()]
+    opened = [SliceStore.open(store) for store in stores]
     if not opened and archive is not None:
         with progress_bar("Reading the archive") as progress:
             opened.append(store_of_archive(archive, folder, cache / "store", progress=progress))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +31,15 @@ class FormName(StrEnum):
 
 
 def hash_codebooks(
+    folder: Annotated[Path | None, typer.Argument(hidden=True, help="The same as --model.")] = None,
     model: Annotated[
-        Path | None, typer.Argument(help="Folder of a model; a random codebook without it.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--model",
+            help="Folder of a model, or the name of a shipped one.",
+            show_default="a random codebook",
+            autocompletion=complete_model,
+        ),
     ] = None,
     codes: Annotated[int, typer.Option(min=2, help="Codes of the random codebook.")] = 512,
     dead: Annotated[float, typer.Option(min=0, max=1, help="Share of dead codes in the random codebook.")] = 0.68,
@@ -53,6 +61,7 @@ def hash_codebooks(
     """
     from diptych.cli.console import print_json, progress_bar
 
+    model = model or folder
     if save:
         _save(model, form=form.value, reading=reading.value, seed=seed)
     results = {}
@@ -77,9 +86,12 @@ def _save(model: Path | None, *, form: Any, reading: Any, seed: int) -> None:
     """Write the binary codes beside the model, from where every search takes them."""
     from diptych.metrics.binary_codes import save_binary_codes
     from diptych.model import load_model
+    from diptych.model.shipped import named_model
 
     if model is None:
-        raise UsageError("--save: a random codebook has no place to keep its codes; name a model")
+        raise UsageError("--save: a random codebook has no place to keep its codes; name a model with --model")
+    if named_model(model) != model:
+        raise UsageError(f"--save: {model} comes with Diptych and has its binary codes; give a folder of your own")
     path = save_binary_codes(load_model(model), model, form=form, reading=reading, seed=seed)
     typer.echo(f"{path}: binary codes of both codebooks ({form}, {reading}, seed {seed})", err=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.help_types import complete_model
 from diptych.errors import PartialFailure
 
 if TYPE_CHECKING:
@@ -27,10 +28,19 @@ class Pixels(StrEnum):
     NONE = "none"
 
 
+class KeyChoice(StrEnum):
+    """What patients are called in the archive."""
+
+    AUTO = "auto"
+    PSEUDONYMS = "pseudonyms"
+    NAMES = "names"
+
+
 def index(
     sources: Annotated[
         list[Path],
         typer.Argument(
+            metavar="SOURCE",
             help="Folders with patients: BraTS of any release, phantoms, or DICOM and raw NIfTI, which are taken in.",
             show_default=False,
         ),
@@ -39,7 +49,10 @@ def index(
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", help="Folder of the model that encodes, or the name of a shipped one.", show_default="cpu-16x16"
+            "--model",
+            help="Folder of the model that encodes, or the name of a shipped one.",
+            show_default="cpu-16x16",
+            autocompletion=complete_model,
         ),
     ] = None,
     pixels: Annotated[
@@ -50,11 +63,14 @@ def index(
         ),
     ] = Pixels.COPY,
     source_name: Annotated[
-        str | None, typer.Option("--source", help="Name of the collection, for filters.", show_default=False)
+        str | None,
+        typer.Option("--source", metavar="NAME", help="Name of the collection, for filters.", show_default=False),
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option(help="Label given to every volume, for filters; repeat for more.", show_default=False),
+        typer.Option(
+            metavar="WORD", help="Label given to every volume, for filters; repeat for more.", show_default=False
+        ),
     ] = None,
     metadata: Annotated[
         Path | None,
@@ -64,6 +80,13 @@ def index(
             show_default="participants.tsv of a BIDS source",
         ),
     ] = None,
+    keys: Annotated[
+        KeyChoice,
+        typer.Option(
+            help="What patients are called: research ids such as BraTS-GLI-00001-000 as they are and pseudonyms for "
+            "any other name; pseudonyms for all; or names as files and folders have them."
+        ),
+    ] = KeyChoice.AUTO,
     predict_lesions: Annotated[
         bool,
         typer.Option("--predict-lesions", help="Decode lesion areas of volumes without a label map from their codes."),
@@ -71,7 +94,7 @@ def index(
     batch: Annotated[int, typer.Option(min=1, help="Slices encoded at a time; any number gives the same ids.")] = 32,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Encode every patient in SOURCES and store the codes, one transaction per patient.
+    """Encode every patient in SOURCE and store the codes, one transaction per patient.
 
     What is reported as stored survives anything, so a stopped run is resumed by running it again: patients that have
     not changed are left alone. One that cannot be read is reported and skipped; the exit code is then 4.
@@ -87,6 +110,7 @@ def index(
     from diptych.model import load_model
     from diptych.model.shipped import named_model, shipped_model
     from diptych.retrieval.catalogue import prepare_search
+    from diptych.retrieval.model_reference import volume_check
     from diptych.volumes.bids import participants_table
     from diptych.volumes.sources import find_sources
 
@@ -104,12 +128,15 @@ def index(
         source=source_name,
         tags=tuple(tag or ()),
         metadata=metadata or next((table for source in sources if (table := participants_table(source))), None),
+        keys=keys.value,
         predict_lesions=predict_lesions,
         batch_size=batch,
     )
     with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
-        decode = volume_decoder(network, folder)
-        report = index_patients(writer, encoder, patients, options=options, decode=decode, progress=progress)
+        decode, check = volume_decoder(network, folder), volume_check(folder, fingerprint=network.fingerprint)
+        report = index_patients(
+            writer, encoder, patients, options=options, decode=decode, check=check, progress=progress
+        )
         prepare_search(writer, network, folder)
         stat = writer.stat()
     if json_output:
@@ -128,6 +155,10 @@ def _print_report(report: IndexReport) -> None:
         f"{len(report.added)} added, {len(report.replaced)} replaced, {len(report.unchanged)} unchanged "
         f"in {report.seconds:.1f} s ({rate:.0f} slices/s)"
     )
+    if report.renamed:
+        print(
+            f"{report.renamed} have pseudonyms as keys; whoever owns the archive may still search them by their names"
+        )
     lines = [f"{key}: {warning}" for key, warnings in report.warnings.items() for warning in warnings]
     for line in lines[:SHOWN]:
         print(f"warning: {line}", file=sys.stderr)

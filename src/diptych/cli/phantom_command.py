@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from diptych.errors import UsageError
+
 
 class Kind(StrEnum):
     """What phantoms can have."""
@@ -17,7 +19,11 @@ class Kind(StrEnum):
 
 
 def phantom(
-    out: Annotated[Path, typer.Argument(help="Folder for the patients; made if it is not there.", show_default=False)],
+    folder: Annotated[Path | None, typer.Argument(hidden=True, help="The same as --out.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the patients; made if it is not there.", show_default=False),
+    ] = None,
     patients: Annotated[int, typer.Option(min=1, help="How many patients to make.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Names the series: the same seed gives the same patients.")] = 0,
     disease: Annotated[Kind, typer.Option(help="What the patients have.")] = Kind.GLIOMA,
@@ -42,6 +48,9 @@ def phantom(
     from diptych.phantom import PhantomConfig, write_phantoms
     from diptych.processes import cores
 
+    out = out or folder
+    if out is None:
+        raise UsageError("--out: name a folder for the patients, such as --out patients")
     config = PhantomConfig(
         disease=disease.value, voxel_mm=voxel_mm, healthy=healthy, low_grade=low_grade, multifocal=multifocal
     )

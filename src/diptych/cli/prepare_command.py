@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,27 +21,39 @@ SHOWN = 10
 
 def prepare(
     sources: Annotated[
-        list[Path], typer.Argument(help="Folders with patients: BraTS of any release, or phantoms.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE", help="Folders with patients: BraTS of any release, or phantoms.", show_default=False
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The slice store to make or to add to.", show_default=False)],
-    size: Annotated[str, typer.Option(help="Slice size in pixels: 128, or rows x columns such as 128x96.")] = "128",
+    out: Annotated[
+        Path, typer.Option("--out", metavar="STORE", help="The slice store to make or to add to.", show_default=False)
+    ],
+    size: Annotated[
+        str, typer.Option(metavar="PIXELS", help="Slice size in pixels: 128, or rows x columns such as 128x96.")
+    ] = "128",
     field: Annotated[
         str,
         typer.Option(
+            metavar="MM",
             help="Height x width in mm of the box around the brain that a slice shows; 'full' shows the whole frame, "
-            "as the paper does."
+            "as the paper does.",
         ),
     ] = "200x160",
     channel: Annotated[
         list[str] | None,
         typer.Option(
-            help="Take only this channel (t1, t1gd, t2, flair); repeat for more.", show_default="all that patients have"
+            metavar="CHANNEL",
+            help="Take only this channel (t1, t1gd, t2, flair); repeat for more.",
+            show_default="all that patients have",
         ),
     ] = None,
     classes: Annotated[
         str | None,
         typer.Option(
-            help="Lesion classes 1, 2, … by name: 'lesion', or 'core,PEN=penumbra'.", show_default="NET, ED, ET"
+            metavar="NAMES",
+            help="Lesion classes 1, 2, … by name: 'lesion', or 'core,PEN=penumbra'.",
+            show_default="NET, ED, ET",
         ),
     ] = None,
     lesion_code: Annotated[
@@ -53,14 +64,16 @@ def prepare(
             show_default=False,
         ),
     ] = None,
-    disease: Annotated[str | None, typer.Option(help="A word for what the patients have.", show_default=False)] = None,
+    disease: Annotated[
+        str | None, typer.Option(metavar="WORD", help="A word for what the patients have.", show_default=False)
+    ] = None,
     blank: Annotated[
         bool, typer.Option("--blank", help="Keep slices that show no brain as well, as the paper does.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes to use.", show_default="one per core")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Normalise, resize and store the axial slices of every patient in SOURCES.
+    """Normalise, resize and store the axial slices of every patient in SOURCE.
 
     Patients already in the store are left alone, so a stopped run is resumed by running it again. A patient that
     cannot be read is reported and skipped; the exit code is then 4.
@@ -69,6 +82,7 @@ def prepare(
 
     from diptych.cli.console import print_json, progress_bar
     from diptych.cli.description_options import described
+    from diptych.processes import cores
     from diptych.slices import SliceGeometry, SliceStore
     from diptych.slices.preparation import prepare as prepare_store
 
@@ -81,7 +95,7 @@ def prepare(
             channels=_channels(channel),
             description=described(disease=disease, classes=classes, codes=lesion_code),
             blank=blank,
-            workers=workers or _cores(),
+            workers=workers or cores(),
             progress=progress,
         )
     if json_output:
@@ -134,19 +148,19 @@ def _channels(names: list[str] | None) -> tuple[str, ...] | None:
     return tuple(name for name in CHANNELS if name in names) if names else None
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def split(
-    store: Annotated[Path, typer.Argument(help="A slice store made by 'diptych prepare'.", show_default=False)],
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="A slice store made by 'diptych prepare'.", show_default=False)
+    ],
     train: Annotated[float, typer.Option(help="Fraction of the patients that go into training.")] = 0.8,
     seed: Annotated[int, typer.Option(help="Which of the possible divisions to take.")] = 0,
     train_list: Annotated[
         Path | None, typer.Option(help="Text file of training patient keys, instead of a fraction.")
     ] = None,
     test_list: Annotated[Path | None, typer.Option(help="Text file of test patient keys.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the split.", show_default="STORE/split.json")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the split.", show_default="STORE/split.json")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the split as JSON.")] = False,
 ) -> None:
     """Divide patients by a seed or by given lists; a person on both sides is refused.

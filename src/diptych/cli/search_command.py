@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.cluster_command import CLUSTER, open_any
+from diptych.cli.help_types import complete_model
 from diptych.cli.search_output import check_figure, finish, show_patients, show_slices, show_volumes
 from diptych.errors import InputError, UsageError
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diptych.retrieval import Answer, Archive, EncodedSlice, Question
+
+
+ASKED, PLACE, FOUND = "The question", "Where in the slice", "Which matches"
+"""Groups of options in `--help`."""
 
 
 class Find(StrEnum):
@@ -49,6 +55,11 @@ class Preset(StrEnum):
     PAPER = "paper"
 
 
+def _complete_metric(incomplete: str) -> list[str]:
+    names = ("euclidean", "angular", "hamming", "learned", "overlap", "fusion")
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def search(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's folder.", show_default=False)],
     query: Annotated[
@@ -62,29 +73,46 @@ def search(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="The model that made the archive.", show_default="the shipped one"),
+        typer.Option(
+            help="The model that made the archive.", show_default="the shipped one", autocompletion=complete_model
+        ),
     ] = None,
     slice_number: Annotated[
         int | None,
         typer.Option(
-            "--slice", help="Axial plane of the query, from the bottom.", show_default="largest predicted lesion"
+            "--slice",
+            help="Axial plane of the query, from the bottom.",
+            show_default="largest predicted lesion",
+            rich_help_panel=ASKED,
         ),
     ] = None,
     find: Annotated[
         Find,
         typer.Option(
-            help="Slices; comparators: lesion-free slices of others, nearest by normal code; whole volumes, by tables; "
-            "or whole patients, by overlap of their labels in three dimensions."
+            metavar="WHAT",
+            help="slices; comparators: lesion-free slices of others with the nearest anatomy; volumes: whole ones, by "
+            "their codes; patients: whole ones, by overlap of their labels in three dimensions.",
+            rich_help_panel=ASKED,
         ),
     ] = Find.SLICES,
     by: Annotated[
-        Panel, typer.Option(help="Compare the anatomy, the lesion, or both; normal and abnormal are the paper's words.")
+        Panel,
+        typer.Option(
+            metavar="anatomy|lesion|both",
+            help="What to compare; the paper's words normal and abnormal are understood, too.",
+            rich_help_panel=ASKED,
+        ),
     ] = Panel.BOTH,
-    weight: Annotated[float, typer.Option(help="Share of the normal panel in a search by both, 0 to 1.")] = 0.5,
+    weight: Annotated[
+        float, typer.Option(help="Share of the anatomy in a search by both, 0 to 1.", rich_help_panel=ASKED)
+    ] = 0.5,
     metric: Annotated[
         str,
         typer.Option(
-            help="euclidean, angular, hamming, overlap, learned, fusion; default: learned where there is one."
+            help="euclidean, angular, hamming, learned, overlap or fusion.",
+            show_default="the best that model and archive have",
+            autocompletion=_complete_metric,
+            rich_help_panel=ASKED,
         ),
     ] = "default",
     rerank: Annotated[
@@ -92,30 +120,39 @@ def search(
         typer.Option(
             help="Let the metric choose this many volumes and order them by overlap of decoded labels.",
             show_default=False,
+            rich_help_panel=ASKED,
         ),
     ] = None,
     preset: Annotated[
         Preset,
         typer.Option(
-            help="paper takes Euclidean distances and adds them raw in a search by both; default makes them comparable."
+            metavar="default|paper",
+            help="paper takes Euclidean distances, added raw in a search by both; default makes them comparable.",
+            rich_help_panel=ASKED,
         ),
     ] = Preset.DEFAULT,
-    top: Annotated[int, typer.Option(help="How many matches to return at most.")] = 10,
+    top: Annotated[int, typer.Option(help="How many matches to return at most.", rich_help_panel=FOUND)] = 10,
     where: Annotated[
         str | None,
-        typer.Option(help="Condition on metadata, such as \"sex = 'F' and age > 60\".", show_default=False),
+        typer.Option(
+            help="Condition on metadata, such as \"sex = 'F' and age > 60\".", show_default=False, rich_help_panel=FOUND
+        ),
     ] = None,
     per_volume: Annotated[
-        bool, typer.Option("--per-volume", help="One match per volume instead of one per patient.")
+        bool,
+        typer.Option("--per-volume", help="One match per volume instead of one per patient.", rich_help_panel=FOUND),
     ] = False,
     include_own: Annotated[
-        bool, typer.Option("--include-own", help="Let slices of the query's own patient be found.")
+        bool,
+        typer.Option("--include-own", help="Let slices of the query's own patient be found.", rich_help_panel=FOUND),
     ] = False,
     lesion_of: Annotated[
         str | None,
         typer.Option(
-            help="Take the abnormal code from this patient or volume; add :N to choose its slice.",
+            metavar="QUERY",
+            help="Take the lesion from this patient or volume; add :N to choose its slice.",
             show_default=False,
+            rich_help_panel=ASKED,
         ),
     ] = None,
     sketch: Annotated[
@@ -123,33 +160,67 @@ def search(
         typer.Option(
             help="Take the lesion from this painted label map: PNG with values 0 to 3, or NIfTI with one painted "
             "plane. Without QUERY, search --by lesion.",
+            metavar="FILE",
             show_default=False,
+            rich_help_panel=ASKED,
         ),
     ] = None,
     cells: Annotated[
         str | None,
-        typer.Option(help='Compare only these grid cells, such as "3,4 3,5" (row,column).', show_default=False),
+        typer.Option(
+            help='Compare only these grid cells, such as "3,4 3,5" (row,column).',
+            metavar="CELLS",
+            show_default=False,
+            rich_help_panel=PLACE,
+        ),
     ] = None,
     box: Annotated[
         str | None,
         typer.Option(
-            help="Compare only this rectangle of the slice: top,left,bottom,right in pixels.", show_default=False
+            help="Compare only this rectangle of the slice: top,left,bottom,right in pixels.",
+            metavar="BOX",
+            show_default=False,
+            rich_help_panel=PLACE,
         ),
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option(help="Compare only where this PNG, as large as the slice, is not black.", show_default=False),
+        typer.Option(
+            help="Compare only where this PNG, as large as the slice, is not black.",
+            metavar="FILE.png",
+            show_default=False,
+            rich_help_panel=PLACE,
+        ),
     ] = None,
     inside_lesion: Annotated[
-        bool, typer.Option("--inside-lesion", help="Compare only where a lesion is predicted in the query.")
+        bool,
+        typer.Option(
+            "--inside-lesion", help="Compare only where a lesion is predicted in the query.", rich_help_panel=PLACE
+        ),
     ] = False,
     anywhere: Annotated[
         Anywhere | None,
-        typer.Option(help="Find the lesion (--by lesion) in any place of the slice.", show_default=False),
+        typer.Option(
+            metavar="HOW",
+            help="Find the lesion (--by lesion) in any place of the slice: shifted, mirrored, both, or histogram, "
+            "which counts codes wherever they are.",
+            show_default=False,
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MM",
+            help="Find only slices within so many millimetres of the query's level; 40 is a good width.",
+            show_default="any level",
+            rich_help_panel=PLACE,
+        ),
     ] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the query and its matches in a row to this PNG.", show_default=False)
     ] = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Find what is most like a slice: the best slice of each patient, nearest first.
@@ -159,13 +230,17 @@ def search(
     """
     from dataclasses import replace
 
-    from diptych.retrieval import Archive, Question
+    from diptych.retrieval import Question
     from diptych.search import Query
     from diptych.search.query import panel_named
 
+    if level is not None and find in (Find.VOLUMES, Find.PATIENTS):
+        raise UsageError(
+            f"--level {level:g}: limits slices; whole {find.value} are compared at all levels, leave it out"
+        )
     query = query if query is None else _taken_in(query, archive)
     check_figure(figure, of_volumes=find in (Find.VOLUMES, Find.PATIENTS))
-    opened = Archive.open(archive, model=model)
+    opened = open_any(archive, model=model, cluster=cluster)
     question = Question(
         by=panel_named(by.value),
         weight=weight,
@@ -175,6 +250,7 @@ def search(
         region=_region(opened, cells, box, mask),
         inside_lesion=inside_lesion,
         anywhere=None if anywhere is None else anywhere.value,
+        level_mm=level,
         top=top,
         group="volume" if per_volume else "patient",
         where=where,
@@ -183,7 +259,9 @@ def search(
     if sketch is not None:
         if lesion_of is not None or find is not Find.SLICES:
             raise UsageError("--sketch: the painted lesion finds slices; leave --lesion-of and --find out")
-        show_slices(opened, _ask_sketch(opened, sketch, query, slice_number, question), figure, json_output)
+        answer = _ask_sketch(opened, sketch, query, slice_number, question)
+        show_slices(opened, answer, figure, json_output)
+        missing = list(answer.missing)
     elif query is None:
         raise UsageError("QUERY: name a patient's folder or an archived volume, or paint a lesion and give --sketch")
     elif find is Find.VOLUMES:
@@ -194,19 +272,25 @@ def search(
         settled = opened.searcher.settle_codes(Query(by=question.by, metric=metric), "for whole volumes")
         question = replace(question, metric=settled.metric if preset is Preset.DEFAULT else "euclidean")
         record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
-        show_volumes(opened, record, question, opened.similar_volumes(record, question), json_output)
+        with opened.noting() as missing:
+            volumes = opened.similar_volumes(record, question)
+        show_volumes(opened, record, question, volumes, json_output, missing)
     elif find is Find.PATIENTS:
         if slice_number is not None or lesion_of is not None:
             raise UsageError("--find patients: compares whole patients; leave --slice and --lesion-of out")
         record = opened.whole(Path(query)) if _is_folder(query) else opened.store.record(query)
-        show_patients(opened, record, question, opened.similar_patients(record, question), json_output)
+        with opened.noting() as missing:
+            patients = opened.similar_patients(record, question)
+        show_patients(opened, record, question, patients, json_output, missing)
     else:
         subject = _subject(opened, query, slice_number)
         if lesion_of is not None:
             subject = _with_lesion(opened, subject, lesion_of)
         ask = opened.comparators if find is Find.COMPARATORS else opened.query
-        show_slices(opened, ask(subject, question), figure, json_output)
-    finish(opened.problems)
+        answer = ask(subject, question)
+        show_slices(opened, answer, figure, json_output)
+        missing = list(answer.missing)
+    finish(opened.problems, missing)
 
 
 def _taken_in(query: str, archive: Path) -> str:
@@ -258,7 +342,7 @@ def _region(archive: Archive, cells: str | None, box: str | None, mask: Path | N
 
     if sum(given is not None for given in (cells, box, mask)) > 1:
         raise UsageError("--cells, --box, --mask: give one of them")
-    grid, size = archive.catalogue.index.grid, archive.encoder.geometry.size
+    grid, size = archive.catalogue.index.grid, archive.model.config.image_size
     if cells is not None:
         pairs = [_numbers(cell, 2, f"--cells {cell}: each is row,column, such as 3,4") for cell in cells.split()]
         return region_of_cells([(row, column) for row, column in pairs], grid=grid)

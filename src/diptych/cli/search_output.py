@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diptych.errors import ArchiveError, InputError, UsageError
+from diptych.errors import ArchiveError, ClusterError, InputError, UsageError
 
 if TYPE_CHECKING:
     from diptych.archive import VolumeRecord
@@ -63,21 +64,26 @@ def _report(archive: Archive, answer: Answer, trust: Trust) -> dict[str, Any]:
         "trust": trust.to_json(),
         "matches": [match.to_json() for match in answer.matches],
         "problems": list(archive.problems),
+        "missing": list(answer.missing),
     }
 
 
 def _print_slices(answer: Answer, trust: Trust) -> None:
+    from diptych.search.query import panel_word
+
     question = answer.question
-    print(f"{answer.subject.name}, by {question.by} ({question.metric})")
+    print(f"{answer.subject.name}, by {panel_word(question.by)} ({question.metric})")
     for place, match in enumerate(answer.matches, start=1):
         panels = [f"{panel.distance:.4g}" if panel else "-" for panel in (match.normal, match.abnormal)]
         print(
             f"{place:3}  {match.volume.volume_key}  slice {match.z_index}  distance {match.distance:.4g}  "
-            f"(normal {panels[0]}, abnormal {panels[1]}){_placed(match.placed)}"
+            f"(anatomy {panels[0]}, lesion {panels[1]}){_placed(match.placed)}"
         )
         if match.worth is not None:
             print(f"     {match.worth}")
-    if not answer.matches:
+    if answer.matches:
+        print("Distances have no unit: smaller is nearer, 0 is the same.")
+    else:
         print("no match: nothing in the archive fulfils the conditions")
     for warning in trust.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -91,7 +97,10 @@ def _placed(placed: Any) -> str:
 
 
 def _whole_answer(
-    archive: Archive, record: VolumeRecord, matches: tuple[VolumeMatch, ...] | tuple[PatientMatch, ...]
+    archive: Archive,
+    record: VolumeRecord,
+    matches: tuple[VolumeMatch, ...] | tuple[PatientMatch, ...],
+    missing: Sequence[str],
 ) -> dict[str, Any]:
     """What is like a whole volume or patient, for JSON."""
     return {
@@ -101,33 +110,45 @@ def _whole_answer(
         "query": {"name": record.info.volume_key, "slices": record.slice_count},
         "matches": [match.to_json() for match in matches],
         "problems": list(archive.problems),
+        "missing": list(missing),
     }
 
 
 def show_volumes(
-    archive: Archive, record: VolumeRecord, question: Question, matches: tuple[VolumeMatch, ...], json_output: bool
+    archive: Archive,
+    record: VolumeRecord,
+    question: Question,
+    matches: tuple[VolumeMatch, ...],
+    json_output: bool,
+    missing: Sequence[str] = (),
 ) -> None:
     """Print the volumes most like a whole volume."""
     from diptych.cli.console import print_json
 
     if json_output:
-        print_json(_whole_answer(archive, record, matches))
+        print_json(_whole_answer(archive, record, matches, missing))
     else:
         _print_volumes(record.info.volume_key, question, matches)
 
 
 def show_patients(
-    archive: Archive, record: VolumeRecord, question: Question, matches: tuple[PatientMatch, ...], json_output: bool
+    archive: Archive,
+    record: VolumeRecord,
+    question: Question,
+    matches: tuple[PatientMatch, ...],
+    json_output: bool,
+    missing: Sequence[str] = (),
 ) -> None:
     """Print the patients most like a whole one."""
     from diptych.cli.console import print_json
+    from diptych.search.query import panel_word
 
     if json_output:
-        print_json(_whole_answer(archive, record, matches))
+        print_json(_whole_answer(archive, record, matches, missing))
         return
-    print(f"{record.info.volume_key}, the whole patient, by {question.by} (overlap in three dimensions)")
+    print(f"{record.info.volume_key}, the whole patient, by {panel_word(question.by)} (overlap in three dimensions)")
     for place, match in enumerate(matches, start=1):
-        panels = ", ".join(f"{panel} {1 - distance:.0%}" for panel, distance in match.panels.items())
+        panels = ", ".join(f"{panel_word(panel)} {1 - distance:.0%}" for panel, distance in match.panels.items())
         print(
             f"{place:3}  {match.volume.volume_key}  agreement {panels}  "
             f"best slice {match.z_index} (query's {match.query_z_index}){', mirrored' if match.mirrored else ''}"
@@ -135,7 +156,9 @@ def show_patients(
 
 
 def _print_volumes(name: str, question: Question, matches: tuple[VolumeMatch, ...]) -> None:
-    print(f"{name}, all slices, by {question.by} ({question.metric})")
+    from diptych.search.query import panel_word
+
+    print(f"{name}, all slices, by {panel_word(question.by)} ({question.metric})")
     for place, match in enumerate(matches, start=1):
         print(
             f"{place:3}  {match.volume.volume_key}  distance {match.distance:.4g}  "
@@ -143,8 +166,12 @@ def _print_volumes(name: str, question: Question, matches: tuple[VolumeMatch, ..
         )
 
 
-def finish(problems: tuple[str, ...]) -> None:
-    """Show what is damaged and leave with the exit code of a damaged archive."""
+def finish(problems: Sequence[str], missing: Sequence[str] = ()) -> None:
+    """Show what is damaged or did not answer, and leave with the exit code for that."""
+    for part in missing:
+        print(f"warning: {part}", file=sys.stderr)
+    if missing:
+        raise ClusterError("this answer is partial: what did not answer may hold nearer matches; ask again")
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
     if problems:

@@ -63,11 +63,15 @@ def _audit(archive: Path) -> list[str]:
 
 def _content(archive: Path) -> list[str]:
     from diptych.archive import ArchiveStore
+    from diptych.archive.pseudonyms import is_research_id
 
     try:
-        return list(ArchiveStore.open(archive).listing().problems)
+        listing = ArchiveStore.open(archive).listing()
     except DiptychError as error:
         return [str(error)]
+    odd = [info.volume_key for info in listing.volumes if not is_research_id(info.volume_key)]
+    named = [f"{len(odd)} keys may be names of patients; remove these volumes and index them again"] if odd else []
+    return [*listing.problems, *named]
 
 
 def _weights() -> list[str]:

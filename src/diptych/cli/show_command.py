@@ -21,16 +21,21 @@ LARGEST_SHEET = 8
 def show(
     patients: Annotated[
         list[Path] | None,
-        typer.Argument(help="Patient folders: BraTS of any release, or phantoms.", show_default=False),
+        typer.Argument(
+            metavar="PATIENT", help="Patient folders: BraTS of any release, or phantoms.", show_default=False
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The picture to write, a .png file.")] = Path("sheet.png"),
+    figure: Annotated[Path, typer.Option("--figure", help="The picture to write, a .png file.")] = Path("sheet.png"),
+    out: Annotated[Path | None, typer.Option("--out", hidden=True, help="The same as --figure.")] = None,
     slices: Annotated[int, typer.Option(min=1, max=24, help="Axial slices per patient.")] = 6,
-    t1: Annotated[Path | None, typer.Option(help="T1 image of one more patient, as a NIfTI file.")] = None,
-    t1gd: Annotated[Path | None, typer.Option(help="T1 with gadolinium of that patient.")] = None,
-    t2: Annotated[Path | None, typer.Option(help="T2 image of that patient.")] = None,
-    flair: Annotated[Path | None, typer.Option(help="FLAIR image of that patient.")] = None,
-    lesion: Annotated[Path | None, typer.Option(help="Lesion labels of that patient.")] = None,
-    anatomy: Annotated[Path | None, typer.Option(help="Anatomy labels of that patient.")] = None,
+    t1: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="T1 image of one more patient, as a NIfTI file.")
+    ] = None,
+    t1gd: Annotated[Path | None, typer.Option(metavar="FILE", help="T1 with gadolinium of that patient.")] = None,
+    t2: Annotated[Path | None, typer.Option(metavar="FILE", help="T2 image of that patient.")] = None,
+    flair: Annotated[Path | None, typer.Option(metavar="FILE", help="FLAIR image of that patient.")] = None,
+    lesion: Annotated[Path | None, typer.Option(metavar="FILE", help="Lesion labels of that patient.")] = None,
+    anatomy: Annotated[Path | None, typer.Option(metavar="FILE", help="Anatomy labels of that patient.")] = None,
 ) -> None:
     """Draw patients' channels and labels side by side to a PNG.
 
@@ -40,8 +45,9 @@ def show(
     from diptych.drawing.sheet import draw_contact_sheet
     from diptych.volumes import patient_from_files, read_patient
 
-    if out.suffix.lower() != ".png":
-        raise UsageError(f"--out {out}: pictures are written as PNG; give a name that ends in .png")
+    figure = out or figure
+    if figure.suffix.lower() != ".png":
+        raise UsageError(f"--figure {figure}: pictures are written as PNG; give a name that ends in .png")
     found = _find(patients or [])
     if t1 or t1gd or t2 or flair:
         found.append(patient_from_files(t1=t1, t1gd=t1gd, t2=t2, flair=flair, lesion=lesion, anatomy=anatomy))
@@ -55,10 +61,10 @@ def show(
             print(f"warning: {volume.patient_key}: {warning}", file=sys.stderr)
     sheet = draw_contact_sheet(volumes, slices=slices)
     try:
-        sheet.save(out, optimize=True)
+        sheet.save(figure, optimize=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror or error}); choose another place") from None
-    print(f"{out}: {', '.join(volume.patient_key for volume in volumes)} ({sheet.width}x{sheet.height} pixels)")
+        raise InputError(f"{figure}: cannot be written ({error.strerror or error}); choose another place") from None
+    print(f"{figure}: {', '.join(volume.patient_key for volume in volumes)} ({sheet.width}x{sheet.height} pixels)")
 
 
 def _find(folders: list[Path]) -> list[PatientFiles]:

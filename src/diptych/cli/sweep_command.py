@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,26 @@ import typer
 from diptych.errors import UsageError
 
 
+class Family(StrEnum):
+    """Whose settings are made small."""
+
+    PAPER = "paper"
+    OURS = "ours"
+
+
 def sweep(
-    store: Annotated[
-        Path, typer.Option("--store", metavar="STORE", help="Slice store with labels.", show_default=False)
-    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the sweep.", show_default=False)],
+    store: Annotated[
+        Path | None,
+        typer.Argument(metavar="STORE", help="Slice store with labels, made by 'diptych prepare'.", show_default=False),
+    ] = None,
+    same_store: Annotated[Path | None, typer.Option("--store", hidden=True, help="The same as STORE.")] = None,
     family: Annotated[
-        str, typer.Option(help="paper: the paper's own settings, made small; ours: those of our small preset.")
-    ] = "paper",
+        Family, typer.Option(help="paper: the paper's own settings, made small; ours: those of our small preset.")
+    ] = Family.PAPER,
     presets: Annotated[
         str | None,
-        typer.Option(help="Names of paper presets, separated by commas.", show_default="all eight"),
+        typer.Option(metavar="NAMES", help="Names of paper presets, separated by commas.", show_default="all eight"),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Train each configuration for so many updates.", show_default="2600 of paper")
@@ -50,14 +60,21 @@ def sweep(
     ] = False,
     page: Annotated[
         Path | None,
-        typer.Option(help="Markdown page to write as well, each figure beside the paper's.", show_default=False),
+        typer.Option(
+            metavar="FILE.md",
+            help="Markdown page to write as well, each figure beside the paper's.",
+            show_default=False,
+        ),
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option(help="Folder of a sweep with another seed, for that page.", show_default=False)
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of a sweep with another seed, for that page.", show_default=False),
     ] = None,
     phantoms: Annotated[
         Path | None,
-        typer.Option(help="Slice store of phantoms to decode in a picture of that page.", show_default=False),
+        typer.Option(
+            metavar="STORE", help="Slice store of phantoms to decode in a picture of that page.", show_default=False
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Start of every random draw.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")] = None,
@@ -76,7 +93,10 @@ def sweep(
     from diptych.slices import SliceStore
     from diptych.training import Length
 
-    if page is not None and family != "paper":
+    store = store or same_store
+    if store is None:
+        raise UsageError("STORE: name a slice store with labels, made by 'diptych prepare'")
+    if page is not None and family is not Family.PAPER:
         raise UsageError("--page shows the paper's figures beside those of --family paper; leave one of the two out")
     bounded = not (steps is None and minutes is None)
     names = PAPER_PRESETS if presets is None else tuple(name.strip() for name in presets.split(","))
@@ -84,7 +104,7 @@ def sweep(
         store=store,
         out=out,
         presets=names,
-        family=family,
+        family=family.value,
         length=Length(steps=steps, minutes=minutes) if bounded else None,
         changes=tuple(changes or ()),
         train_only=train_only,

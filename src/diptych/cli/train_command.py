@@ -8,13 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from diptych.cli.help_types import complete_model
+from diptych.config import PRESETS
+
 
 def train(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder of the run.", show_default=False)],
     stores: Annotated[
-        list[Path] | None, typer.Argument(metavar="STORE...", help="Slice stores made by 'diptych prepare'.")
+        list[Path] | None, typer.Argument(metavar="STORE", help="Slice stores made by 'diptych prepare'.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="What to train: cpu-8x8, gpu-8x8, paper-8x8, …")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"What to train: {', '.join(PRESETS)}.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Train for about this long.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Train for so many passes over the slices.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for so many updates.")] = None,
@@ -25,7 +28,12 @@ def train(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option("--from", metavar="MODEL", help="Begin with a model: all of it, or the layers in common."),
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Begin with a model: all of it, or the layers in common.",
+            autocompletion=complete_model,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Start of every random draw.")] = None,
     changes: Annotated[

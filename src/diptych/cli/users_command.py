@@ -25,7 +25,10 @@ def add(
     name: Name,
     role: Annotated[
         list[str],
-        typer.Option(help="search, read (images), upload, curate or administer; repeat for more.", show_default=False),
+        typer.Option(
+            help="search, read (images), upload, curate, send (to a PACS) or administer; repeat for more.",
+            show_default=False,
+        ),
     ],
     days: Annotated[int, typer.Option(min=1, max=3650, help="Days until the token expires.")] = 90,
 ) -> None:

@@ -44,7 +44,7 @@ def store_of_archive(archive: Path, model: Path, out: Path, *, progress: Progres
         known = store.patients.get(info.volume_key)
         if known is None or known.voxel_hash != voxel_hash(volume):
             store.add(
-                slice_volume(volume, encoder.geometry, channels=about.channels),
+                slice_volume(volume, encoder.geometry, channels=about.channels, fill_missing=True),
                 voxel_hash=voxel_hash(volume),
                 sources={},
             )

@@ -1,4 +1,4 @@
-"""Matches with known labels, as users would find them: what `diptych fit-worth` learns from and evaluation judges.
+"""Matches with known labels, as users would find them: what `diptych fit worth` learns from and evaluation judges.
 
 Knows trials; the curves themselves are in `diptych.retrieval.match_worth`.
 """
@@ -29,7 +29,7 @@ def asking_slices(trial: Trial) -> NDArray[np.int64]:
 
 
 def known_matches(trial: Trial, metrics: Sequence[str], *, progress: Progress = silent) -> dict[tuple[str, str], Pairs]:
-    """Every match of every question by metric and panel, whatever was searched by."""
+    """Every match of every question by metric and panel, whatever was searched by; lesions of queries that have one."""
     planes = {
         panel: pack_labels(labels, classes=trial.slices.classes[panel]) for panel, labels in trial.slices.labels.items()
     }
@@ -42,6 +42,8 @@ def known_matches(trial: Trial, metrics: Sequence[str], *, progress: Progress = 
                 found = trial.search_one(place, metric, by)
                 slices = np.array([match.slice for match in found], dtype=np.int64)
                 for panel, packed in planes.items():
+                    if panel == "abnormal" and not trial.slices.lesion_area[place]:
+                        continue
                     dice = mean_dice(packed.take(np.array([place])), packed.take(slices))[0]
                     compared = [(getattr(match, panel), float(one)) for match, one in zip(found, dice, strict=True)]
                     known = [(person, side.distance, one) for side, one in compared if side is not None]

@@ -74,12 +74,13 @@ def fit_label_decoders(
     while length.share() < 1:
         warmth = min(1.0, length.share() / WARM_UP)
         optimiser.param_groups[0]["lr"] = warmth * length.falling(LEARNING_RATE)
-        batch = dataset.batch(rng.choice(slices, BATCH_SIZE), rng.integers(2**62, size=BATCH_SIZE).tolist())
+        batch = dataset.batch(_draw(rng, slices, len(dataset)), rng.integers(2**62, size=BATCH_SIZE).tolist())
         ids = network.encode(batch.image)
-        losses = [
-            label_loss(fitted.logits(panel, getattr(ids, panel)), _truth(panel, batch, classes[panel]))
-            for panel in decoders
-        ]
+        losses = []
+        for panel in decoders:
+            known = batch.has_anatomy if panel == "normal" else torch.ones_like(batch.has_anatomy)
+            truth = _truth(panel, batch, classes[panel])
+            losses.append(label_loss(fitted.logits(panel, getattr(ids, panel)[known]), truth[known]))
         loss = torch.stack(losses).sum()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -141,6 +142,14 @@ def _pool(dataset: SliceDataset) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Panels that there are labels for, and the slices that have them: lesions alone where no anatomy is labelled."""
     with_anatomy = np.flatnonzero(dataset.has_anatomy[dataset.table.patient])
     return (PANELS, with_anatomy) if len(with_anatomy) else (("abnormal",), np.arange(len(dataset)))
+
+
+def _draw(rng: np.random.Generator, labelled: NDArray[np.int64], slices: int) -> NDArray[np.int64]:
+    """A batch; where some patients lack anatomy labels, half of it comes from anybody, for the lesions' sake."""
+    if len(labelled) == slices:
+        return rng.choice(labelled, BATCH_SIZE)
+    half = BATCH_SIZE // 2
+    return np.concatenate([rng.choice(labelled, BATCH_SIZE - half), rng.choice(slices, half)])
 
 
 def _truth(panel: str, batch: Batch, classes: int) -> Tensor:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from diptych.errors import InputError, LayoutError, MissingExtraError, TooLargeError, VolumeError
 from diptych.volumes.layout import one_line
 
-__all__ = ["FileLimits", "is_dicom", "lenient", "opened", "read_frames", "read_header", "require"]
+__all__ = ["FileLimits", "check_deflated", "is_dicom", "lenient", "opened", "read_frames", "read_header", "require"]
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
 CHUNK = 1 << 20
@@ -188,7 +188,8 @@ def _read(path: Path, limits: FileLimits, *, stop_before_pixels: bool) -> Any:
         if size > limits.max_file_bytes:
             raise TooLargeError(f"{one_line(path)}: {size} bytes, the limit is {limits.max_file_bytes}")
         with lenient():
-            _check_deflated(path, limits)
+            with open(path, "rb") as file:
+                check_deflated(file, path, limits)
             dataset = pydicom.dcmread(path, stop_before_pixels=stop_before_pixels, force=True)
             _check_pixels(path, dataset, limits)
     except (VolumeError, MemoryError, KeyboardInterrupt):
@@ -207,24 +208,22 @@ def _check_pixels(path: Path, dataset: Any, limits: FileLimits) -> None:
         raise TooLargeError(f"{one_line(path)}: announces {pixels} pixels, the limit is {limits.max_pixels}")
 
 
-def _check_deflated(path: Path, limits: FileLimits) -> None:
-    """Unfold a deflated file once without keeping it: a small file may hide any amount of zeros."""
-    with open(path, "rb") as file:
-        if file.read(132)[128:] != b"DICM":
-            return
-        file.seek(0)
-        start = file.read(4096)
-        if DEFLATED.encode() not in start:
-            return
-        length = int.from_bytes(start[140:144], "little")
-        file.seek(144 + length)
-        unfold, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
-        while data := file.read(CHUNK):
-            while data:
-                total += len(unfold.decompress(data, CHUNK))
-                data = unfold.unconsumed_tail
-                if total > limits.max_file_bytes:
-                    raise TooLargeError(f"{one_line(path)}: unfolds to more than {limits.max_file_bytes} bytes")
+def check_deflated(file: BinaryIO, name: Path | str, limits: FileLimits = FileLimits()) -> None:
+    """Unfold a deflated file once without keeping it: a small file may hide any amount of zeros.
+
+    Begins where pydicom itself would begin: lengths and places that a header gives may lie.
+    """
+    reader = require("pydicom.filereader")
+    reader.read_preamble(file, force=True)
+    if reader._read_file_meta_info(file).get("TransferSyntaxUID") != DEFLATED:
+        return
+    unfold, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
+    while data := file.read(CHUNK):
+        while data:
+            total += len(unfold.decompress(data, CHUNK))
+            data = unfold.unconsumed_tail
+            if total > limits.max_file_bytes:
+                raise TooLargeError(f"{one_line(name)}: unfolds to more than {limits.max_file_bytes} bytes")
 
 
 def _check_codestreams(path: Path, dataset: Any) -> None:

@@ -7,7 +7,7 @@ Knows folders and processes; `pipeline.py` knows what happens to a patient.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from diptych.processes import run_all
 from diptych.progress import Progress, silent
 from diptych.volumes.layout import find_patients, one_line
 
-__all__ = ["IntakeReport", "intake_sources", "needs_intake"]
+__all__ = ["IntakeReport", "intake_sources", "needs_intake", "on_own_grids", "taken_before"]
 
 
 LOOKED_AT = 200
@@ -115,7 +115,7 @@ def _take_in(job: _Job, progress: Progress = silent) -> _Outcome:
         with opened(job.source) as files:
             reading = read_source(files, job.source)[job.study]
             key = job.patient_key or pseudonym(reading, job.out)
-            before = _before(job.out / key, inputs_digest(reading, job.out))
+            before = taken_before(job.out / key, inputs_digest(reading, job.out))
             if before is not None and not job.overrides:
                 return _Outcome(job, before, unchanged=True)
             record = intake_reading(reading, job.out, overrides=job.overrides, patient_key=key, progress=progress)
@@ -126,7 +126,7 @@ def _take_in(job: _Job, progress: Progress = silent) -> _Outcome:
         return _Outcome(job, problem="not enough memory; use fewer --workers (each needs about 3 GB)")
 
 
-def _before(folder: Path, digest: str) -> IntakeRecord | None:
+def taken_before(folder: Path, digest: str) -> IntakeRecord | None:
     """What an earlier run made of the same series."""
     if not (folder / RECORD).is_file():
         return None
@@ -148,13 +148,17 @@ def needs_intake(source: Path) -> bool:
         return False
     try:
         patient = find_patients(source)[0]
-        shapes = {_shape(path) for path in patient.channels.values()}
-        return len(shapes) > 1
+        return on_own_grids(patient.channels.values())
     except LayoutError as error:
         if "no patient found" not in str(error):  # an archive, doubles: whoever reads it next says what is wrong
             return False
         names = (path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
         return any(is_nifti(path) or is_dicom(path) for path in islice(names, LOOKED_AT))
+
+
+def on_own_grids(paths: Iterable[Path]) -> bool:
+    """Whether a patient's NIfTI files lie on grids of their own, as scanners give them."""
+    return len({_shape(path) for path in paths} - {()}) > 1
 
 
 def _shape(path: Path) -> tuple[int, ...]:

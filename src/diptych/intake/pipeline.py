@@ -13,7 +13,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,16 +28,18 @@ from diptych.intake.atlas_space import SRI24, load_atlas
 from diptych.intake.dicom_files import FileLimits, opened
 from diptych.intake.intake_record import SHEET, IntakeRecord, SeriesRecord, matrix_rows, write_record
 from diptych.intake.intake_sheet import draw_failure, draw_intake
-from diptych.intake.raw_nifti import is_nifti, series_from_nifti
+from diptych.intake.raw_nifti import is_nifti, sequence_folder, series_from_nifti
 from diptych.intake.resampling import Affine, Placed, even_grid, resample
 from diptych.intake.rigid_registration import Registration, register
-from diptych.intake.series import Reading, read_series
+from diptych.intake.series import Left, Reading, read_series
 from diptych.intake.series_typing import TITLES, Choice, Typing, choose_series
 from diptych.intake.skull_strip import brain_mask
+from diptych.intake.voxel_typing import told_by_voxels
 from diptych.progress import Progress, silent
 from diptych.volumes import CHANNELS, Volume, write_nifti
-from diptych.volumes.channel_check import contrast_warnings
+from diptych.volumes.channel_check import usual_contrasts
 from diptych.volumes.layout import NAMES, one_line
+from diptych.volumes.patient import ranges
 
 __all__ = ["inputs_digest", "intake_patient", "intake_reading", "pseudonym", "read_source"]
 
@@ -116,7 +118,7 @@ def read_source(files: list[Path], source: Path) -> list[Reading]:
         return readings
     folders: dict[Path, list[Path]] = {}
     for path in filter(is_nifti, files):
-        folders.setdefault(path.parent, []).append(path)
+        folders.setdefault(path.parent.parent if sequence_folder(path) else path.parent, []).append(path)
     for folder, members in sorted(folders.items()):
         series, left = series_from_nifti(members)
         if series:
@@ -142,7 +144,9 @@ def intake_reading(
     """The chain, for a study that was read."""
     key = patient_key or pseudonym(reading, out)
     try:
-        chain = _Chain(choose_series(reading.series, overrides=overrides))
+        chain = _Chain(
+            choose_series(reading.series, overrides=overrides, by_voxels=told_by_voxels, unread=_said(reading.left))
+        )
         with chain.timed("reading", progress):
             _read(chain)
         with chain.timed("stripping the skull", progress):
@@ -160,6 +164,11 @@ def intake_reading(
         raise type(error)(f"{key}: {error}") from None
     progress(len(STEPS), len(STEPS), key)
     return record
+
+
+def _said(left: Iterable[Left]) -> list[Left]:
+    """What was left, without where its files lie."""
+    return [replace(one, reason=_without_paths(one.reason)) for one in left]
 
 
 def pseudonym(reading: Reading, out: Path) -> str:
@@ -218,6 +227,7 @@ def _register(chain: _Chain, out: Path, key: str) -> None:
             continue
         found = register(fixed, moving)
         fit = gate.judge_fit(fixed, moving, chain.mask, found.transform)
+        fit = gate.judge_sides(fit, fixed, moving, chain.mask, found.transform)
         chain.registrations[channel], chain.fits[channel] = found, fit
         if problem := gate.sequence_problem(fit):
             picture = draw_failure(out, key, fixed, moving, found.transform)
@@ -264,7 +274,7 @@ def _resample(chain: _Chain) -> None:
     if chain.dropped:
         lacking = sorted({TITLES[channel] for channel, _ in chain.dropped.values()})
         chain.warnings.append(
-            f"{len(chain.dropped)} planes dropped ({_ranges(chain.dropped)}), where {', '.join(lacking)} "
+            f"{len(chain.dropped)} planes dropped ({ranges(chain.dropped)}), where {', '.join(lacking)} "
             f"covers less than {gate.COVER:.0%} of the brain."
         )
     for first, second, correlation in gate.same_image(chain.channels, chain.brain):
@@ -272,18 +282,7 @@ def _resample(chain: _Chain) -> None:
             f"{_name(chain, first)} and {_name(chain, second)} are the same image (correlation {correlation:.3f}); "
             f"name the right one, such as --{second} SERIES, or leave it out with --{second} none"
         )
-    chain.warnings += contrast_warnings(_volume(chain, "intake"))
-
-
-def _ranges(planes: Mapping[int, object]) -> str:
-    """Numbers as runs, such as 0–4, 12."""
-    runs: list[list[int]] = []
-    for plane in sorted(planes):
-        if runs and runs[-1][1] == plane - 1:
-            runs[-1][1] = plane
-        else:
-            runs.append([plane, plane])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
+    chain.warnings += usual_contrasts().warnings(_volume(chain, "intake"))
 
 
 def _volume(chain: _Chain, key: str) -> Volume:
@@ -302,9 +301,7 @@ def _record(chain: _Chain, reading: Reading, folder: Path, key: str) -> IntakeRe
         patient_key=key,
         folder=folder,
         series=tuple(_series_record(chain, choice) for choice in chain.typing.choices.values()),
-        left=tuple(
-            {"key": one.key, "reason": _without_paths(one.reason)} for one in (*reading.left, *chain.typing.left)
-        ),
+        left=tuple({"key": one.key, "reason": one.reason} for one in _said((*reading.left, *chain.typing.left))),
         reference=chain.reference,
         atlas={
             "name": "SRI24",

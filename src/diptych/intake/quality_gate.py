@@ -8,14 +8,15 @@ nobody knows then what else in it is wrong. Knows arrays and transforms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
 from diptych.intake.resampling import Affine, Grid, Placed, covered, even_grid, resample, smooth
-from diptych.intake.rigid_registration import shared, turn_of
+from diptych.intake.rigid_registration import Effort, Level, register, shared, turn_of
 
 __all__ = ["Fit", "atlas_problem", "brain_problem", "covered_planes", "judge_fit", "same_image", "sequence_problem"]
 
@@ -28,11 +29,14 @@ SMALLEST_SHARED = 0.03
 """Normalised mutual information inside the brain, less one."""
 SMALLEST_PEAK = 0.15
 """Share of that which must be lost on average when one image is shifted by `SHIFT_MM`."""
+LARGEST_MIRRORED = 0.9
+"""Of what is shared, what may be left when one image is mirrored; sound registrations stay below .7 (LOG.md)."""
 BRAIN_ML = (700.0, 2200.0)
 SMALLEST_OVERLAP = 0.82
 """Dice of the patient's brain and the atlas's."""
 SAME_IMAGE = 0.985
 """Correlation inside the brain above which two channels are one image given twice."""
+MIRRORED = Effort(levels=(Level(mm=4.0, samples=30_000, step_mm=2.0, tolerance_mm=0.2),), turns_deg=(), tries=0)
 COVER = 0.9
 """Share of a plane's brain that every channel must have measured."""
 
@@ -46,10 +50,44 @@ class Fit:
     peak: float
     """How much of it is lost by small shifts, 0 to 1."""
     turn_deg: float
+    mirrored: float = 0.0
+    """What is shared with left and right of one image exchanged, as a share of what is shared as they are."""
 
 
 def judge_fit(fixed: Placed, moving: Placed, brain: NDArray[np.bool_], transform: Affine) -> Fit:
     """Compare two images inside the brain, as they lie and shifted along each axis."""
+    shares = _sharing(fixed, moving, brain)
+    here = shares(transform)
+    shifted = []
+    for axis in range(3):
+        for side in (-SHIFT_MM, SHIFT_MM):
+            step = np.eye(4)
+            step[axis, 3] = side
+            shifted.append(shares(transform @ step))
+    return Fit(here, 1.0 - float(np.mean(shifted)) / max(here, 1e-6), turn_of(transform))
+
+
+def judge_sides(fit: Fit, fixed: Placed, moving: Placed, brain: NDArray[np.bool_], transform: Affine) -> Fit:
+    """The same fit, with what is shared when `moving` is mirrored and brought to `fixed` anew.
+
+    Heads are alike on both sides but never the same, so that the wrong side shares less: clearly above 1, the header
+    of one of the two has left and right exchanged.
+    """
+    inside = np.argwhere(brain)
+    centre = np.append(fixed.affine[:3, :3] @ inside.mean(axis=0) + fixed.affine[:3, 3], 1.0)
+    mirror = np.diag([-1.0, 1.0, 1.0, 1.0])
+    mirror[0, 3] = 2.0 * (transform @ centre)[0]
+    other = Placed(moving.array, mirror @ moving.affine)
+    # a head turned one way about y or z is turned the other way in the mirror
+    start = transform @ np.eye(4)
+    start[:3, :3] = mirror[:3, :3] @ transform[:3, :3] @ mirror[:3, :3]
+    start[:3, 3] += (transform @ centre - start @ centre)[:3]
+    found = register(fixed, other, effort=MIRRORED, near=start)
+    return replace(fit, mirrored=_sharing(fixed, other, brain)(found.transform) / max(fit.shared, 1e-6))
+
+
+def _sharing(fixed: Placed, moving: Placed, brain: NDArray[np.bool_]) -> Callable[[Affine], float]:
+    """What two images share inside the brain, by transform."""
     grid = even_grid(fixed.grid, WORKING_MM)
     inside = resample(Placed(brain.astype(np.float32), fixed.affine), grid) > 0.5
     inside = ndimage.binary_dilation(inside, iterations=2)
@@ -59,16 +97,9 @@ def judge_fit(fixed: Placed, moving: Placed, brain: NDArray[np.bool_], transform
     affine[:3, 3] = start
     x, y, z = inside[box].shape
     small, inside = Grid((x, y, z), affine), inside[box]
-    blurred, mover = smooth(fixed, WORKING_MM), smooth(moving, WORKING_MM)
-    still = resample(blurred, small)[inside]
-    here = _compare(still, resample(mover, small, transform)[inside])
-    shifted = []
-    for axis in range(3):
-        for side in (-SHIFT_MM, SHIFT_MM):
-            step = np.eye(4)
-            step[axis, 3] = side
-            shifted.append(_compare(still, resample(mover, small, transform @ step)[inside]))
-    return Fit(here, 1.0 - float(np.mean(shifted)) / max(here, 1e-6), turn_of(transform))
+    mover = smooth(moving, WORKING_MM)
+    still = resample(smooth(fixed, WORKING_MM), small)[inside]
+    return lambda transform: _compare(still, resample(mover, small, transform)[inside])
 
 
 def _compare(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
@@ -86,6 +117,11 @@ def sequence_problem(fit: Fit) -> str | None:
     """Why a sequence does not lie on the reference, if it does not."""
     if fit.turn_deg > LARGEST_TURN:
         return f"its header is turned by {fit.turn_deg:.0f}° against the reference, so left and right cannot be trusted"
+    if fit.mirrored > LARGEST_MIRRORED:
+        return (
+            f"mirrored it shares {fit.mirrored:.2f} of what it shares as it is, so left and right are exchanged in its "
+            "header or the reference's, or it is another patient's"
+        )
     if fit.shared < SMALLEST_SHARED or fit.peak < SMALLEST_PEAK:
         return f"it does not come to lie on the reference (shared {fit.shared:.3f}, peak {fit.peak:.2f})"
     return None

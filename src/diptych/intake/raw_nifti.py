@@ -21,12 +21,13 @@ from diptych.intake.series import SMALLEST, Left, Series, Tags
 from diptych.volumes.layout import NAMES
 from diptych.volumes.nifti import Limits, NiftiImage, read_nifti
 
-__all__ = ["is_nifti", "series_from_nifti"]
+__all__ = ["is_nifti", "sequence_folder", "series_from_nifti"]
 
 ENDING = re.compile(r"\.nii(\.gz)?$", re.IGNORECASE)
 LABELS = re.compile(
     rf"(^|[_-])({'|'.join((*NAMES['lesion'], *NAMES['anatomy'], 'mask', 'roi'))})([_-]|$)", re.IGNORECASE
 )
+SEQUENCE_FOLDER = re.compile(r"(\d+[-_ ]?)?(ax\w*|sag\w*|cor\w*|3d)?[-_ ]?(t1|t2|flair)[-_ +a-z]{0,12}", re.IGNORECASE)
 LARGEST_SIDECAR = 1 << 20
 
 
@@ -91,7 +92,9 @@ def _tags(name: str, path: Path) -> Tags:
         return 1000.0 * float(value) if isinstance(value, int | float) and 0 < value < 100 else None
 
     return Tags(
-        description=" ".join(filter(None, (name, str(described)[:256] if described else ""))),
+        description=" ".join(filter(None, (_beside(path), name, str(described)[:256] if described else ""))),
+        protocol=str(given.get("ProtocolName") or "")[:256],
+        sequence_name=str(given.get("SequenceName") or given.get("PulseSequenceName") or "")[:64],
         echo_time=milliseconds("EchoTime"),
         repetition_time=milliseconds("RepetitionTime"),
         inversion_time=milliseconds("InversionTime"),
@@ -104,6 +107,16 @@ def _tags(name: str, path: Path) -> Tags:
 def _words(value: Any) -> tuple[str, ...]:
     parts = re.split(r"[\\_]", value) if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(str(part).upper()[:64] for part in parts[:16])
+
+
+def _beside(path: Path) -> str:
+    """The folder's name where it names a sequence, such as FLAIR/image.nii.gz."""
+    return path.parent.name if sequence_folder(path) else ""
+
+
+def sequence_folder(path: Path) -> bool:
+    """Whether a file lies in a folder called as a sequence, so that the patient's folder is the one above."""
+    return SEQUENCE_FOLDER.fullmatch(path.parent.name) is not None
 
 
 def _sidecar(path: Path) -> dict[str, Any]:

@@ -89,17 +89,23 @@ def turn_of(transform: Affine) -> float:
     return float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
 
 
-def register(fixed: Placed, moving: Placed, *, effort: Effort = Effort()) -> Registration:
+def register(fixed: Placed, moving: Placed, *, effort: Effort = Effort(), near: Affine | None = None) -> Registration:
     """Find where `moving` lies in `fixed`, by all that both have measured: skull and scalp steer, too.
+
+    Args:
+        fixed, moving: Two images of one head.
+        effort: How long to look.
+        near: A transform from which to start as well.
 
     Raises:
         VolumeError: the images share too little to compare.
     """
     first = _Pair(fixed, moving, effort.first)
-    starts = _starts(first, effort)
+    starts = _starts(first, effort) | ({} if near is None else {"near": near})
     scores = {name: first.information(start) for name, start in starts.items()}
     promising = sorted(scores, key=lambda name: -scores[name])[: effort.tries]
-    followed = {name: first.climb(starts[name]) for name in dict.fromkeys(["header", "centres", *promising])}
+    usual = ["header", "centres"] if near is None else ["centres", "near"]
+    followed = {name: first.climb(starts[name]) for name in dict.fromkeys([*usual, *promising])}
     upright = [name for name in followed if turn_of(followed[name]) <= LARGEST_TURN] or list(followed)
     best = max(upright, key=lambda name: first.information(followed[name]))
     found = followed[best]

@@ -36,6 +36,8 @@ SAME_PLACE_MM = 0.02
 UNEVEN = 0.03
 """How far a slice may lie from its even place, as a share of the distance between slices."""
 TO_RAS = np.array([-1.0, -1.0, 1.0])
+NO_AGENT = ("no", "none", "n", "0", "nein", "non", "no contrast", "without", "w/o", "n/a", "na", "-")
+"""What people enter as ContrastBolusAgent when they gave none."""
 BAD_HEADER = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RuntimeError, OSError, struct.error)
 """What pydicom raises on damaged values, which it converts only when asked for them."""
 
@@ -46,6 +48,12 @@ class Tags:
 
     number: int | None = None
     description: str = ""
+    protocol: str = ""
+    """ProtocolName: of one series with some vendors, of the whole examination with others."""
+    sequence_name: str = ""
+    acquisition_contrast: str = ""
+    """What enhanced MR says about itself: T1, T2, FLUID_ATTENUATED, DIFFUSION …"""
+    angio: bool = False
     image_type: tuple[str, ...] = ()
     scanning_sequence: tuple[str, ...] = ()
     sequence_variant: tuple[str, ...] = ()
@@ -382,7 +390,7 @@ def _stacked(key: str, frames: list[_Frame], remarks: tuple[str, ...], tags: Tag
     affine[:3, 0], affine[:3, 1] = row * frames[0].spacing[1] * TO_RAS, column * frames[0].spacing[0] * TO_RAS
     affine[:3, 2], affine[:3, 3] = step * TO_RAS, positions[0] * TO_RAS
     rows, columns = frames[0].size
-    names = (origin.parent.name, tags.description, str(tags.number))
+    names = (origin.parent.name, tags.description, tags.protocol, str(tags.number))
     return Series(key, tags, (columns, rows, len(frames)), affine, lambda: _load(frames), remarks, names)
 
 
@@ -430,7 +438,11 @@ def _tags(header: Any, frame: _Frame) -> Tags:
     agent = _text(header, "ContrastBolusAgent").strip().lower()
     return Tags(
         number=_number(header),
-        description=" ".join(filter(None, (_text(header, "SeriesDescription"), _text(header, "ProtocolName")))),
+        description=_text(header, "SeriesDescription").strip(),
+        protocol=_text(header, "ProtocolName").strip(),
+        sequence_name=_text(header, "SequenceName") or _text(header, "PulseSequenceName"),
+        acquisition_contrast=_text(header, "AcquisitionContrast").upper(),
+        angio=_text(header, "AngioFlag").upper() == "Y",
         image_type=_words(header, "ImageType"),
         scanning_sequence=_words(header, "ScanningSequence"),
         sequence_variant=_words(header, "SequenceVariant"),
@@ -438,7 +450,7 @@ def _tags(header: Any, frame: _Frame) -> Tags:
         echo_time=frame.traits[0],
         inversion_time=frame.traits[4] or None,
         flip_angle=number("FlipAngle", "MRTimingAndRelatedParametersSequence"),
-        contrast_agent=bool(agent and agent not in ("no", "none", "n", "0")) or "ContrastBolusAgentSequence" in header,
+        contrast_agent=bool(agent and agent not in NO_AGENT) or "ContrastBolusAgentSequence" in header,
         b_value=frame.traits[5],
         slice_thickness=number("SliceThickness", "PixelMeasuresSequence"),
         burnt_in=_text(header, "BurnedInAnnotation").upper() == "YES",

@@ -8,6 +8,7 @@ FLAIR. Knows arrays and affines, nothing about series.
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -79,7 +80,9 @@ def _masked(head: torch.Tensor) -> NDArray[np.bool_]:
 @cache
 def _network(name: str) -> Any:
     load: Any = torch.jit.load
-    return load(wheel_file("deepbet", f"data/models/{name}"), map_location="cpu").eval()
+    with warnings.catch_warnings():  # TorchScript is to go some day; the networks exist in no other form
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return load(wheel_file("deepbet", f"data/models/{name}"), map_location="cpu").eval()
 
 
 def _normalise(image: torch.Tensor, low: float, high: float) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """The paper's binary codes of a model's codebooks, shortened by algorithm A.1, as a file beside the model.
 
-They follow from the codebooks alone, but take seconds; `diptych hash MODEL --save` keeps them. Knows codebooks and
-bits; which distance they make is `metrics.py`.
+They follow from the codebooks alone, but take seconds; `diptych hash --model MODEL --save` keeps them. Knows codebooks
+and bits; which distance they make is `metrics.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from diptych.errors import ModelError
 from diptych.hashing.binarise import Form, binarise
 from diptych.hashing.optimise import Reading, optimise
 from diptych.metrics.model_file import Companion
-from diptych.model import FeatureDecomposingNetwork
+from diptych.model.stored_model import Identified
 
 BINARY_CODES = Companion(
     file="binary-codes.safetensors",
     format="diptych-binary-codes",
     version="1",
     called="binary codes",
-    command="diptych hash MODEL --save",
+    command="diptych hash --model MODEL --save",
 )
 PANELS = ("normal", "abnormal")
 
@@ -38,7 +38,7 @@ def binary_codes(
 
 
 def save_binary_codes(
-    network: FeatureDecomposingNetwork,
+    network: Identified,
     model: Path,
     *,
     form: Form = "merged",
@@ -47,8 +47,7 @@ def save_binary_codes(
 ) -> Path:
     """Work out the codes of both codebooks and write them into the model's folder, with how they were made."""
     arrays: dict[str, NDArray[np.generic]] = {}
-    for panel, quantizer in zip(PANELS, (network.normal_quantizer, network.abnormal_quantizer), strict=True):
-        codebook = quantizer.codebook.detach().cpu().numpy()
+    for panel, codebook in network.codebooks.items():
         bits = binary_codes(codebook, form=form, reading=reading, seed=seed)
         arrays[f"{panel}.bits"] = np.packbits(bits, axis=1)
         arrays[f"{panel}.length"] = np.array([bits.shape[1]], dtype=np.int64)

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from diptych.metrics.label_decoders import LabelDecoders
+from diptych.config import LABEL_GRID as GRID
+from diptych.metrics.label_decoders import LABEL_DECODERS, LabelDecoders
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.label_rows import LabelRows
-from diptych.model import FeatureDecomposingNetwork
-from diptych.model.label_networks import GRID
+from diptych.model.stored_model import StoredModel
 from diptych.progress import Progress, silent
 from diptych.search import SearchIndex, load_arrays, save_arrays
+
+if TYPE_CHECKING:
+    from diptych.model import FeatureDecomposingNetwork
 
 LEVELS = (1 / 6, 1 / 2, 5 / 6)
 """Each plane stands for a third of the probability, this being its middle. One plane alone finds a little less."""
@@ -52,6 +54,11 @@ class PlaneDecoder:
         return ("normal", "abnormal") if fitted or self.network.anatomy_head is not None else ("abnormal",)
 
     @property
+    def fitted(self) -> bool:
+        """Whether label decoders were fitted to the model."""
+        return self.labels is not None
+
+    @property
     def version(self) -> str:
         """Which of several ways to decode this model's ids it is."""
         return f"{CACHE_VERSION} {'by the network' if self.labels is None else self.labels.version}"
@@ -60,15 +67,60 @@ class PlaneDecoder:
         """Planes of ids `[n, h, w]`."""
         return Planes.of_probabilities(self.probabilities(panel, ids), LEVELS)
 
-    @torch.no_grad()
     def probabilities(self, panel: str, ids: NDArray[np.integer]) -> NDArray[np.float32]:
         """Probabilities of the classes, background left out, `[n, C, 32, 32]`."""
+        import torch
+        import torch.nn.functional as F
+
         grids = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(self.device)
         if self.labels is not None and panel in self.labels.decoders:
             return np.asarray(self.labels.shares(panel, grids).cpu().numpy())
         decode = self.network.decode_lesion if panel == "abnormal" else self.network.decode_anatomy
-        shares = F.adaptive_avg_pool2d(decode(grids).softmax(dim=1)[:, 1:], GRID)
+        with torch.no_grad():
+            shares = F.adaptive_avg_pool2d(decode(grids).softmax(dim=1)[:, 1:], GRID)
         return np.asarray(shares.cpu().numpy())
+
+
+class StoredModelDecoder:
+    """The same for a model on disk; its network is made when the first ids are decoded, which most searches never do.
+
+    Args:
+        model: its folder may hold label decoders.
+    """
+
+    def __init__(self, model: StoredModel) -> None:
+        self.model = model
+        found = LABEL_DECODERS.read(model.folder, fingerprint=model.fingerprint)
+        self._fitted = set() if found is None else {name.partition(".")[0] for name in found[0]}
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """Panels whose ids decode to labels."""
+        anatomy = "normal" in self._fitted or bool(self.model.config.anatomy_classes)
+        return ("normal", "abnormal") if anatomy else ("abnormal",)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether label decoders were fitted to the model."""
+        return bool(self._fitted)
+
+    @property
+    def version(self) -> str:
+        """Which of several ways to decode this model's ids it is."""
+        return self._decoder.version
+
+    @cached_property
+    def _decoder(self) -> PlaneDecoder:
+        network = self.model.network
+        return PlaneDecoder(network, LabelDecoders.open(self.model.folder, network))
+
+    def probabilities(self, panel: str, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Probabilities of the classes, background left out, `[n, C, 32, 32]`."""
+        return self._decoder.probabilities(panel, ids)
+
+    def __call__(self, panel: str, ids: NDArray[np.integer]) -> Planes:
+        """Planes of ids `[n, h, w]`."""
+        return self._decoder(panel, ids)
 
 
 class Decoder(Protocol):
@@ -107,7 +159,7 @@ class ArchivePlanes:
         self.version = version
         self._planes: dict[str, Planes] | None = None
         self.stored = stored if stored is not None and set(decoder.panels) <= stored.keys() else None
-        self.fitted = self.stored is not None and getattr(decoder, "labels", None) is not None
+        self.fitted = self.stored is not None and getattr(decoder, "fitted", False)
         """Whether the maps are there, and made by label decoders that were fitted to the model."""
         self._decoding = Lock()
 

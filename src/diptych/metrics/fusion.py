@@ -2,21 +2,23 @@
 
 Learned tables know what codes tend to mean, overlap what these very codes decode to; each errs where the other does
 not. In each panel both distances are divided by their spread over random slices and averaged, and cell by cell the
-parts add up to the distance. Needs both: a model with learned tables, and decoded planes.
+parts add up to the distance. Of a large archive only volumes that overlap best are ordered so (`candidates`): learned
+distances of near and far slices differ by little, so no bound can leave a slice out by them. Needs both: a model with
+learned tables, and decoded planes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes
-from diptych.metrics.label_rows import LabelRows
 from diptych.metrics.learned_tables import METRIC as LEARNED
-from diptych.metrics.overlap import Overlap, Prepared
-from diptych.search import PanelMatch, Query
+from diptych.metrics.overlap import Floats, Ints, Overlap
+from diptych.search import Query
 from diptych.search.contributions import parts
 from diptych.search.scan import Selection
 
@@ -24,6 +26,16 @@ METRIC = "fusion"
 OVERLAP_SHARE = 0.75
 """How much of a say overlap has. Chosen on training and validation patients: from a half to three quarters searches
 find alike, with three quarters the first match is best, and overlap alone finds less."""
+
+CANDIDATES = 100
+"""Volumes, or patients, that overlap chooses at least."""
+CANDIDATES_EACH = 10
+"""And for each match wanted."""
+
+
+def candidates(top: int) -> int:
+    """How many of the nearest by overlap a search for `top` matches orders by fusion."""
+    return max(CANDIDATES, CANDIDATES_EACH * top)
 
 
 class Fusion:
@@ -38,20 +50,9 @@ class Fusion:
         """Panels that can be compared."""
         return tuple(panel for panel in self.overlap.panels if LEARNED in self.engine.tables.panel(panel))
 
-    def asked(self, query: Query, panel: str) -> Planes:
-        """The query's own planes within its region."""
-        return self.overlap.asked(query, panel)
-
-    def stored(self, panel: str) -> LabelRows | None:
-        """The panel's label maps where they are stored."""
-        return self.overlap.stored(panel)
-
-    def prepared(self, query: Query, panel: str, one: Planes) -> Prepared:
-        """What a search by stored maps needs."""
-        label_rate, table_rate = self._rates(query, panel)
-        term = self.engine.term(_learned(query), panel)
-        by_label = self.overlap.prepared(query, panel, one)
-        return replace(by_label, label_share=label_rate, extra=lambda rows: table_rate * term.row_distances(rows))
+    def asked(self, queries: Sequence[Query], panel: str) -> list[Planes]:
+        """The queries' own planes within their regions."""
+        return self.overlap.asked(queries, panel)
 
     def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
         """Distances of all slices of the volumes that take part, one volume after the other."""
@@ -61,14 +62,14 @@ class Fusion:
         label_rate, table_rate = self._rates(query, panel)
         return label_rate * by_label + table_rate * by_table
 
-    def compare(self, query: Query, panel: str, one: Planes, found: int) -> PanelMatch:
-        """What a slice and the query have in common, cell by cell."""
-        by_label = self.overlap.compare(query, panel, one, found)
-        ids = self.engine.index.codes[panel].ids(np.array([found]))
-        distances, cells = parts(self.engine.term(_learned(query), panel), ids)
+    def compare(self, query: Query, panel: str, one: Planes, slices: Ints) -> tuple[Floats, Floats]:
+        """Distances of some slices, and each cell's part of them, `[n, h, w]`."""
+        by_label, label_parts = self.overlap.compare(query, panel, one, slices)
+        ids = self.engine.index.codes[panel].ids(slices)
+        by_table, table_parts = parts(self.engine.term(_learned(query), panel), ids)
         label_rate, table_rate = self._rates(query, panel)
-        shares = table_rate * cells[0].reshape(self.engine.index.grid) + label_rate * by_label.contributions
-        return PanelMatch(label_rate * by_label.distance + table_rate * float(distances[0]), shares, 1.0)
+        shares = table_rate * table_parts.reshape(-1, *self.engine.index.grid) + label_rate * label_parts
+        return label_rate * by_label + table_rate * by_table, shares
 
     def spread(self, query: Query, panel: str) -> float:
         """Fused distances of both panels are comparable as they are."""

@@ -44,7 +44,9 @@ class HistogramSearch:
         for volume, start, stop in zip(selection.volumes, starts, selection.stops[selection.volumes], strict=True):
             best[volume] = keys[start:stop].min()
         order = rank(best, np.arange(index.volumes), selection.groups, selection.top, np.iinfo(np.int64).max)
-        return [self._match(query, volume, self._first(keys, volume)) for volume in order]
+        return [
+            replace(self._match(query, volume, self._first(keys, volume)), key=float(best[volume])) for volume in order
+        ]
 
     def _keys(self, query: Query) -> NDArray[np.int64]:
         """What orders all slices: the whole-number energy distance less the query's own part, `[N]`."""

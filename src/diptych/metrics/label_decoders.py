@@ -11,22 +11,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from diptych.errors import ModelError
 from diptych.metrics.model_file import Companion
-from diptych.model import FeatureDecomposingNetwork
-from diptych.model.label_networks import LabelDecoder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from diptych.model import FeatureDecomposingNetwork
+    from diptych.model.label_networks import LabelDecoder
 
 LABEL_DECODERS = Companion(
     file="label-decoders.safetensors",
     format="diptych-label-decoders",
     version="1",
     called="label decoders",
-    command="diptych fit-labels STORE --model MODEL",
+    command="diptych fit labels STORE --model MODEL",
 )
 
 
@@ -41,6 +44,10 @@ class LabelDecoders:
     @classmethod
     def open(cls, folder: Path | None, network: FeatureDecomposingNetwork) -> LabelDecoders | None:
         """Those in a model's folder, None where there are none; some that were fitted to another model are refused."""
+        import torch
+
+        from diptych.model.label_networks import LabelDecoder
+
         found = None if folder is None else LABEL_DECODERS.read(folder, fingerprint=network.fingerprint)
         if folder is None or found is None:
             return None
@@ -78,10 +85,12 @@ class LabelDecoders:
                 digest.update(np.ascontiguousarray(tensor.half().cpu().numpy()).tobytes())
         return digest.hexdigest()[:16]
 
-    @torch.no_grad()
     def shares(self, panel: str, ids: Tensor) -> Tensor:
         """Share of each label, background left out, `[n, C, 32, 32]`, that ids `[n, h, w]` stand for."""
-        return self.logits(panel, ids).softmax(dim=1)[:, 1:]
+        import torch
+
+        with torch.no_grad():
+            return self.logits(panel, ids).softmax(dim=1)[:, 1:]
 
     def logits(self, panel: str, ids: Tensor) -> Tensor:
         """The same before the softmax and with the background."""

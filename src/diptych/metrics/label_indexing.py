@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +16,21 @@ from numpy.typing import NDArray
 from diptych.archive import ArchiveWriter, VolumeRecord
 from diptych.archive.rows import StoredLabels
 from diptych.errors import InputError
-from diptych.metrics.decoded_planes import BATCH, LEVELS, PlaneDecoder
+from diptych.metrics.decoded_planes import BATCH, LEVELS, PlaneDecoder, StoredModelDecoder
 from diptych.metrics.label_decoders import LabelDecoders
-from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
 from diptych.search.label_maps import LabelMaps, Levels
 from diptych.search.label_storage import pack_labels
+
+if TYPE_CHECKING:
+    from diptych.model import FeatureDecomposingNetwork
 
 
 @dataclass(frozen=True, eq=False)
 class VolumeDecoder:
     """A decoder that takes whole records, as indexing wants it."""
 
-    decoder: PlaneDecoder
+    decoder: PlaneDecoder | StoredModelDecoder
 
     def __call__(self, record: VolumeRecord) -> StoredLabels | None:
         """The label maps of a volume; None where they are too varied to be packed, and searches decode them."""

@@ -82,12 +82,12 @@ class Planes:
         rows, columns = self._cells(cells.shape)
         return cells[rows[:, None], columns]
 
-    def gather(self, pixels: NDArray[np.float64], grid: tuple[int, int]) -> NDArray[np.float64]:
-        """Sum values of pixels over the cells of a coarser grid."""
+    def cell_sums(self, masks: NDArray[np.bool_], grid: tuple[int, int]) -> NDArray[np.int64]:
+        """Marked pixels of masks `[..., H, W]`, all levels, in each cell of a coarser grid, `[..., h, w]`."""
         rows, columns = self._cells(grid)
-        sums = np.zeros(grid)
-        np.add.at(sums, (rows[:, None], columns), pixels)
-        return sums
+        down, across = rows[:, None] == np.arange(grid[0]), columns[:, None] == np.arange(grid[1])
+        sums = down.T.astype(np.float32) @ masks.astype(np.float32) @ across.astype(np.float32)
+        return np.asarray(np.rint(sums), dtype=np.int64)
 
     def _cells(self, grid: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Row of cells of each row of pixels, and column of each column."""

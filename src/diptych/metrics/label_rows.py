@@ -16,15 +16,9 @@ from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes
 from diptych.search.joined import Places
+from diptych.search.label_groups import LabelGroups, add_slice_bounds
 from diptych.search.label_maps import LEVELS, LabelMaps
-from diptych.search.label_scan import (
-    LabelQuery,
-    add_area_bounds,
-    area_bytes,
-    block_bounds,
-    exact_distances,
-    pair_distances,
-)
+from diptych.search.label_scan import LabelQuery, block_bounds, exact_distances, pair_distances
 from diptych.search.pool import Pool
 
 Ints = NDArray[np.int64]
@@ -48,7 +42,7 @@ class LabelRows:
     @property
     def nbytes(self) -> int:
         """Bytes that grow with the archive."""
-        return sum(part.nbytes + part.areas.size for part in self.parts)
+        return sum(part.nbytes for part in self.parts) + self.groups.nbytes
 
     def take(self, rows: Any) -> Planes:
         """Some of the maps, unpacked."""
@@ -86,39 +80,35 @@ class LabelRows:
         """For some slices a distance that they have at least."""
         return self._each(lambda maps, local: block_bounds(maps, query, local), rows)
 
-    def add_area_bounds(
-        self, query: LabelQuery, weight: float, volumes: Ints, bounds: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Add weighted bounds by area to those of all slices of some volumes; returns each volume's lowest."""
-        places, lowest = self.places, np.empty(len(volumes), dtype=np.float32)
-        table = query.area_table(self._largest)
-        lengths = np.diff(places.begins)[volumes]
-        for number, sizes in enumerate(self._area_bytes):
-            mine = np.flatnonzero(places.part[volumes] == number)
-            if len(mine):
-                self._add(sizes, table, weight, volumes[mine], lengths[mine], bounds, lowest, mine)
-        return lowest
-
-    def _add(
-        self,
-        sizes: NDArray[np.uint8],
-        table: NDArray[np.int32],
-        weight: float,
-        volumes: Ints,
-        lengths: Ints,
-        bounds: NDArray[np.float32],
-        lowest: NDArray[np.float32],
-        mine: NDArray[np.intp],
-    ) -> None:
-        local, begins = self.places.start[volumes], self.places.begins[volumes]
-        found = np.empty(len(volumes), dtype=np.float32)
+    def add_group_bounds(self, query: LabelQuery, weight: float, volumes: Ints, bounds: NDArray[np.float32]) -> None:
+        """Add weighted bounds to those of all groups of slices of some volumes."""
 
         def work(share: slice) -> None:
-            starts = local[share]
-            add_area_bounds(sizes, table, weight, starts, starts + lengths[share], begins[share], bounds, found[share])
+            self.groups.add_bounds(query.blocks, query.areas, weight, volumes[share], bounds)
 
-        self.pool.run(work, lengths)
-        lowest[mine] = found
+        self.pool.run(work, np.diff(self.places.begins)[volumes])
+
+    def add_slice_bounds(
+        self,
+        query: LabelQuery,
+        weight: float,
+        volumes: Ints,
+        admitted: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
+    ) -> None:
+        """Add weighted bounds to those of the slices in admitted groups of some volumes."""
+        asked = query.blocks.reshape(-1), query.areas
+        for number, maps in enumerate(self.parts):
+            mine = volumes[self.places.part[volumes] == number] if len(self.parts) > 1 else volumes
+            local, begins = self.places.start[mine], self.places.begins[mine]
+            lengths, groups = self.places.begins[mine + 1] - begins, self.groups.firsts[mine]
+
+            def work(share: slice, maps: LabelMaps = maps, where: Any = (local, begins, lengths, groups)) -> None:
+                first, begin, length, group = (array[share] for array in where)
+                arrays = maps.blocks, maps.areas, *asked, weight
+                add_slice_bounds(*arrays, first, begin, length, group, admitted, bounds)
+
+            self.pool.run(work, lengths)
 
     def pairs(self, one: Ints, other: Ints, region: NDArray[np.bool_] | None) -> NDArray[np.float64]:
         """Distances between slices, pair by pair, within a region of pixels as `scatter` gives them."""
@@ -141,12 +131,13 @@ class LabelRows:
         return out
 
     @cached_property
-    def _largest(self) -> int:
-        return int(self.parts[0].size.prod()) * LEVELS
-
-    @cached_property
-    def _area_bytes(self) -> list[NDArray[np.uint8]]:
-        return [area_bytes(part.areas, self._largest) for part in self.parts]
+    def groups(self) -> LabelGroups:
+        """What neighbouring slices have in common."""
+        places, found = self.places, LabelGroups.empty(self.places.begins, self.classes)
+        for number, maps in enumerate(self.parts):
+            mine = np.flatnonzero(places.part == number)
+            found.add(maps.blocks, maps.areas, mine, places.start[mine], np.diff(places.begins)[mine])
+        return found
 
 
 def planes_of(levels: NDArray[np.uint8]) -> Planes:

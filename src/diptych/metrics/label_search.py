@@ -6,24 +6,24 @@ slices cancel: that finds better matches. Knows the engine's slices and a compar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.metrics.fusion import Fusion
+from diptych.metrics.fusion import Fusion, candidates
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.label_pruning import LabelScan
 from diptych.metrics.overlap import Overlap
 from diptych.search import PANELS, Match, PanelMatch, Query
-from diptych.search.query import Filter, panel_weights
+from diptych.search.label_scan import REACH_MM
+from diptych.search.query import Filter, panel_weights, panels_of
 from diptych.search.scan import Selection, rank
 from diptych.search.score import expand
 
-REACH_MM = 6.0
-"""From this far on a slice has no say; chosen on training and validation patients."""
+Ints = NDArray[np.int64]
 
 
 class LabelSearch:
@@ -45,17 +45,40 @@ class LabelSearch:
 
     def search(self, query: Query) -> list[Match]:
         """The best slice of each of the best volumes (or patients), nearest first; the query's metric is not read."""
-        weights, selection = self.weights(query), self.engine.select(query)
-        asked = {panel: self.comparison.asked(query, panel) for panel in self._known(query, weights)}
-        if self.prunes and all(self.comparison.stored(panel) is not None for panel in weights):
-            panels = [(weights[panel], self.comparison.prepared(query, panel, asked[panel])) for panel in weights]
-            slices, volumes = LabelScan(panels, selection, self.heights, bounded=query.region is None).nearest()
-        else:
-            slices, volumes = _nearest(self._selected(query, weights, asked, selection), selection)
-        return [
-            self._match(query, asked, weights, int(found), int(volume))
-            for found, volume in zip(slices, volumes, strict=True)
-        ]
+        return self.search_batch([query])[0]
+
+    def search_batch(self, queries: Sequence[Query]) -> list[list[Match]]:
+        """The same for many queries, which are decoded together."""
+        needs = [self._known(query, panels_of(query.by)) for query in queries]
+        asked: list[dict[str, Planes]] = [{} for _ in queries]
+        for panel in PANELS:
+            mine = [place for place, panels in enumerate(needs) if panel in panels]
+            if mine:
+                decoded = self.comparison.asked([queries[place] for place in mine], panel)
+                for place, one in zip(mine, decoded, strict=True):
+                    asked[place][panel] = one
+        return [self._search(query, one) for query, one in zip(queries, asked, strict=True)]
+
+    def _search(self, query: Query, asked: Mapping[str, Planes]) -> list[Match]:
+        selection = self.engine.select(query)
+        if isinstance(self.comparison, Fusion):  # orders those that overlap best
+            wide = replace(selection, top=candidates(query.top))
+            chosen = self._nearest(query, asked, wide, self.comparison.overlap)[1]
+            selection = replace(selection, volumes=np.sort(chosen))
+        slices, volumes, keys = self._nearest(query, asked, selection, self.comparison)
+        matches = self._matches(query, asked, slices, volumes)
+        return [replace(match, key=key) for match, key in zip(matches, keys.tolist(), strict=True)]
+
+    def _nearest(
+        self, query: Query, asked: Mapping[str, Planes], selection: Selection, comparison: Overlap | Fusion
+    ) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """The first nearest slice of each of the best volumes, the volumes and their distances, nearest first."""
+        weights = panel_weights(query, lambda panel: comparison.spread(query, panel))
+        stored = isinstance(comparison, Overlap) and all(comparison.stored(panel) is not None for panel in weights)
+        if not (self.prunes and stored) or isinstance(comparison, Fusion):
+            return _nearest(self._selected(query, weights, asked, selection, comparison), selection)
+        panels = [(weight, comparison.prepared(query, panel, asked[panel])) for panel, weight in weights.items()]
+        return LabelScan(panels, selection, self.heights).nearest()
 
     def rerank(self, query: Query, candidates: list[Match]) -> list[Match]:
         """Order the volumes of these candidates."""
@@ -66,25 +89,29 @@ class LabelSearch:
     def distances(self, query: Query) -> NDArray[np.float64]:
         """From the query to every slice, whatever its filter says, `[N]`."""
         weights, everything = self.weights(query), self.engine.select(replace(query, where=Filter()))
-        asked = {panel: self.comparison.asked(query, panel) for panel in weights}
-        return self._selected(query, weights, asked, everything)
+        asked = {panel: self.comparison.asked([query], panel)[0] for panel in weights}
+        return self._selected(query, weights, asked, everything, self.comparison)
 
     def weights(self, query: Query) -> dict[str, float]:
         """What each panel's distance is multiplied by."""
         return panel_weights(query, lambda panel: self.comparison.spread(query, panel))
 
-    def _known(self, query: Query, weights: Mapping[str, float]) -> list[str]:
+    def _known(self, query: Query, weights: Collection[str]) -> list[str]:
         """The panels that the query searches by, and the other one where both sides have it: matches tell of it too."""
         known = self.comparison.panels
         return [panel for panel in PANELS if panel in weights or (panel in known and getattr(query, panel) is not None)]
 
     def _selected(
-        self, query: Query, weights: Mapping[str, float], asked: Mapping[str, Planes], selection: Selection
+        self,
+        query: Query,
+        weights: Mapping[str, float],
+        asked: Mapping[str, Planes],
+        selection: Selection,
+        comparison: Overlap | Fusion,
     ) -> NDArray[np.float64]:
         """Distances of the slices that take part, each averaged over its neighbourhood."""
         parts = [
-            weight * self.comparison.distances(query, panel, asked[panel], selection)
-            for panel, weight in weights.items()
+            weight * comparison.distances(query, panel, asked[panel], selection) for panel, weight in weights.items()
         ]
         distances = np.asarray(np.sum(parts, axis=0))
         if self.heights is None or not len(distances):
@@ -93,43 +120,57 @@ class LabelSearch:
         heights = self.heights[expand(starts, stops)]
         return average_neighbours(distances, heights, np.repeat(np.arange(len(starts)), stops - starts))
 
-    def _match(
-        self, query: Query, asked: Mapping[str, Planes], weights: Mapping[str, float], found: int, volume: int
-    ) -> Match:
-        panels = {
-            panel: replace(self._compare(query, panel, one, found, volume), weight=weights.get(panel, 0.0))
-            for panel, one in asked.items()
-        }
-        return Match(
-            slice=found,
-            volume=volume,
-            patient=int(self.engine.index.patient_of_volume[volume]),
-            distance=sum(panel.weight * panel.distance for panel in panels.values()),
-            contributions=np.sum([panel.weight * panel.contributions for panel in panels.values()], axis=0),
-            normal=panels.get("normal"),
-            abnormal=panels.get("abnormal"),
-        )
+    def _matches(self, query: Query, asked: Mapping[str, Planes], slices: Ints, volumes: Ints) -> list[Match]:
+        """What the slices found have in common with the query, cell by cell, all in one go."""
+        if not len(slices):
+            return []
+        weights = self.weights(query)
+        near, owner, shares = self._neighbourhoods(slices, volumes)
+        panels: dict[str, list[PanelMatch]] = {}
+        for panel, one in asked.items():
+            distances, cells = self.comparison.compare(query, panel, one, near)
+            total, parts = np.zeros(len(slices)), np.zeros((len(slices), *cells.shape[1:]))
+            np.add.at(total, owner, shares * distances)
+            np.add.at(parts, owner, shares[:, None, None] * cells)
+            weight = weights.get(panel, 0.0)
+            panels[panel] = [PanelMatch(d, p, weight) for d, p in zip(total.tolist(), parts, strict=True)]
+        return [
+            Match(
+                slice=int(found),
+                volume=int(volume),
+                patient=int(self.engine.index.patient_of_volume[volume]),
+                distance=sum(each[place].weight * each[place].distance for each in panels.values()),
+                contributions=np.sum(
+                    [each[place].weight * each[place].contributions for each in panels.values()], axis=0
+                ),
+                normal=panels["normal"][place] if "normal" in panels else None,
+                abnormal=panels["abnormal"][place] if "abnormal" in panels else None,
+            )
+            for place, (found, volume) in enumerate(zip(slices.tolist(), volumes.tolist(), strict=True))
+        ]
 
-    def _compare(self, query: Query, panel: str, one: Planes, found: int, volume: int) -> PanelMatch:
-        """What a slice and its neighbours have in common with the query, cell by cell."""
+    def _neighbourhoods(self, slices: Ints, volumes: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Slices with a say in the distances of those found, whose neighbours they are, and their shares."""
         if self.heights is None:
-            return self.comparison.compare(query, panel, one, found)
-        first, end = self.engine.index.volume_starts[volume : volume + 2].tolist()
-        places, shares = neighbours(found - first, self.heights[first:end])
-        parts = [self.comparison.compare(query, panel, one, first + place) for place in places.tolist()]
-        return PanelMatch(
-            float(sum(share * part.distance for share, part in zip(shares, parts, strict=True))),
-            np.sum([share * part.contributions for share, part in zip(shares, parts, strict=True)], axis=0),
-            1.0,
-        )
+            return slices, np.arange(len(slices)), np.ones(len(slices))
+        near, shares = [], []
+        for found, volume in zip(slices.tolist(), volumes.tolist(), strict=True):
+            first, end = self.engine.index.volume_starts[volume : volume + 2].tolist()
+            places, share = neighbours(found - first, self.heights[first:end])
+            near.append(first + places)
+            shares.append(share)
+        owner = np.repeat(np.arange(len(slices)), [len(share) for share in shares])
+        return np.concatenate(near), owner, np.concatenate(shares)
 
 
-def _nearest(distances: NDArray[np.float64], selection: Selection) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first nearest slice of each of the best volumes, and the volumes."""
+def _nearest(
+    distances: NDArray[np.float64], selection: Selection
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The first nearest slice of each of the best volumes, the volumes and their distances."""
     volumes = selection.volumes
     starts, stops = selection.starts[volumes], selection.stops[volumes]
     if not len(volumes):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     places = expand(starts, stops)
     if selection.slices is not None:
         distances = np.where(selection.slices[places], distances, np.inf)
@@ -137,7 +178,8 @@ def _nearest(distances: NDArray[np.float64], selection: Selection) -> tuple[NDAr
     keys = np.minimum.reduceat(distances, begins)
     order = rank(keys, volumes, selection.groups, selection.top, np.inf)
     best = [begins[k] + np.argmin(distances[begins[k] : begins[k] + stops[k] - starts[k]]) for k in order]
-    return places[np.array(best, dtype=np.int64)], volumes[np.array(order, dtype=np.int64)]
+    found = np.array(order, dtype=np.int64)
+    return places[np.array(best, dtype=np.int64)], volumes[found], keys[found]
 
 
 def average_neighbours(

@@ -28,7 +28,7 @@ LEARNED_TABLES = Companion(
     format="diptych-learned-tables",
     version="1",
     called="learned tables",
-    command="diptych fit-tables STORE --model MODEL",
+    command="diptych fit tables STORE --model MODEL",
 )
 PANELS = ("normal", "abnormal")
 

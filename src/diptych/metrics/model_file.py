@@ -4,7 +4,9 @@
     MODEL/binary-codes.safetensors      the paper's binary codes, shortened
     MODEL/sketch.safetensors            the label encoder
     MODEL/label-decoders.safetensors    the label decoders
+    MODEL/refiner.safetensors           paints healthy tissue over a lesion
     MODEL/worth.safetensors             what a match at some distance is worth
+    MODEL/references.safetensors        what its training patients looked like
 
 Its header names format, version and the model's fingerprint, and has a checksum over these and every array: a file of
 another model or with one bit changed is refused. The model itself stays as it is, its fingerprint too. Knows files; not

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from diptych.metrics.binary_codes import Bits, binary_codes, load_binary_codes
 from diptych.metrics.learned_tables import METRIC, LearnedTables, load_learned_tables
-from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
+from diptych.model.stored_model import Identified
 from diptych.search import load_arrays, save_arrays
 from diptych.search.tables import DistanceTable, Tables, angular_table, euclidean_table, hamming_table
 
@@ -42,19 +42,19 @@ class LazyTables(Mapping[str, DistanceTable]):
         return metric in self._makers  # a Mapping's own would make the table to see whether it is there
 
 
-def tables_of_model(network: FeatureDecomposingNetwork, folder: Path | None, *, cache: Path) -> Tables:
+def tables_of_model(model: Identified, folder: Path | None, *, cache: Path) -> Tables:
     """Every table of a model, with what lies in its folder beside the weights."""
     if folder is None:
-        return model_tables(network, cache=cache)
-    config, fingerprint = network.config, network.fingerprint
+        return model_tables(model, cache=cache)
+    config, fingerprint = model.config, model.fingerprint
     rows, columns = config.latent_size
     learned = load_learned_tables(folder, fingerprint=fingerprint, cells=rows * columns, codes=config.codebook_size)
     bits = load_binary_codes(folder, fingerprint=fingerprint, codes=config.codebook_size)
-    return model_tables(network, learned=learned, bits=bits, cache=cache)
+    return model_tables(model, learned=learned, bits=bits, cache=cache)
 
 
 def model_tables(
-    network: FeatureDecomposingNetwork,
+    model: Identified,
     *,
     learned: LearnedTables | None = None,
     bits: Mapping[str, Bits] = {},
@@ -63,17 +63,16 @@ def model_tables(
     """Every table that follows from the two codebooks, and the learned ones where there are any.
 
     Args:
-        network: whose codebooks they are.
+        model: whose codebooks they are.
         learned: learned tables.
         bits: binary codes by panel, where they are known already; they take seconds.
         cache: folder in which what takes seconds is kept.
     """
-    rows, columns = network.config.latent_size
-    panels = {"normal": network.normal_quantizer, "abnormal": network.abnormal_quantizer}
+    rows, columns = model.config.latent_size
     tables = {}
-    for name, quantizer in panels.items():
+    for name, codebook in model.codebooks.items():
         kept = None if cache is None else cache / f"hamming-{name}.arrays"
-        makers = _makers(quantizer, rows * columns, bits.get(name), kept)
+        makers = _makers(codebook, rows * columns, bits.get(name), kept)
         if learned is not None and name in learned.panels:
             makers[METRIC] = learned.panels[name].distance_table
         tables[name] = LazyTables(makers)
@@ -81,9 +80,8 @@ def model_tables(
 
 
 def _makers(
-    quantizer: VectorQuantizer, cells: int, bits: Bits | None, cache: Path | None
+    codebook: NDArray[np.float32], cells: int, bits: Bits | None, cache: Path | None
 ) -> dict[str, Callable[[], DistanceTable]]:
-    codebook = quantizer.codebook.detach().cpu().numpy()
     return {
         "euclidean": lambda: euclidean_table(codebook, cells=cells),
         "angular": lambda: angular_table(codebook, cells=cells),

@@ -6,7 +6,7 @@ nothing about neighbours, ranking or how planes were decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes, count_bits, pack_bits, row_distances, unpack_bits
 from diptych.metrics.label_rows import LabelRows
-from diptych.search import PanelMatch, Query, SearchEngine
+from diptych.search import Query, SearchEngine
 from diptych.search.label_scan import LabelQuery
 from diptych.search.scan import Selection
 from diptych.search.score import expand
 
 METRIC = "overlap"
 SPREAD_PAIRS = 4096
+TOGETHER = 32
+"""Queries that are decoded at once."""
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 DecodePlanes = Callable[[str, NDArray[np.integer]], Planes]
 """A panel and ids `[n, h, w]` to their planes."""
 
@@ -32,15 +36,10 @@ class Prepared:
 
     rows: LabelRows
     asked: LabelQuery
-    label_share: float
-    """What the distance by label is multiplied by within the panel's distance; all else in it is never negative."""
-    extra: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None
-    """What else is added, slice by slice."""
 
-    def exact(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def exact(self, rows: Ints) -> Floats:
         """The panel's distance of some slices."""
-        distances = self.label_share * self.rows.exact(self.asked, rows)
-        return distances if self.extra is None else distances + self.extra(rows)
+        return self.rows.exact(self.asked, rows)
 
 
 class Overlap:
@@ -64,10 +63,38 @@ class Overlap:
         """Panels that can be compared."""
         return tuple(self.planes)
 
-    def asked(self, query: Query, panel: str) -> Planes:
-        """The query's own planes within its region."""
-        ids = self.engine.ids(query, panel).reshape(1, *self.engine.index.grid)
-        return self.decode(panel, ids).within(self._pixels(query, panel))
+    def asked(self, queries: Sequence[Query], panel: str) -> list[Planes]:
+        """The queries' own planes, each within its region; what is not known is decoded together."""
+        return [
+            one if query.region is None else one.within(self._pixels(query, panel))
+            for query, one in zip(queries, self._decoded(queries, panel), strict=True)
+        ]
+
+    def decoded(self, query: Query, panel: str) -> Planes:
+        """The query's own planes: stored, where it is an archived slice, or decoded now."""
+        return self._decoded([query], panel)[0]
+
+    def _decoded(self, queries: Sequence[Query], panel: str) -> list[Planes]:
+        found: dict[int, Planes] = {}
+        for place, query in enumerate(queries):
+            known = self._archived(query, panel) if query.decoded is None else query.decoded[panel]
+            if known is not None:
+                found[place] = known
+        unknown = [place for place in range(len(queries)) if place not in found]
+        grids = [self.engine.ids(queries[place], panel).reshape(self.engine.index.grid) for place in unknown]
+        for first in range(0, len(grids), TOGETHER):
+            decoded = self.decode(panel, np.stack(grids[first : first + TOGETHER]))
+            for row, place in enumerate(unknown[first : first + TOGETHER]):
+                found[place] = decoded.take([row])
+        return [found[place] for place in range(len(queries))]
+
+    def _archived(self, query: Query, panel: str) -> Planes | None:
+        """What a query from the archive decoded to when it was indexed."""
+        rows, ids = self.stored(panel), self.engine.ids(query, panel)
+        if query.archived is None or rows is None:
+            return None
+        own = np.array([query.archived])
+        return rows.take(own) if np.array_equal(self.engine.index.codes[panel].ids(own)[0], ids) else None
 
     def stored(self, panel: str) -> LabelRows | None:
         """The panel's label maps where they are stored, and searches need not look at all of them."""
@@ -79,7 +106,7 @@ class Overlap:
         rows = self.stored(panel)
         assert rows is not None, "only stored maps have bounds"
         asked = rows.asked(one, None if query.region is None else self._pixels(query, panel))
-        return Prepared(rows, asked, 1.0)
+        return Prepared(rows, asked)
 
     def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
         """Distances of all slices of the volumes that take part, one volume after the other."""
@@ -98,17 +125,22 @@ class Overlap:
         self.engine.pool.run(work, stops - starts)
         return out
 
-    def compare(self, query: Query, panel: str, one: Planes, found: int) -> PanelMatch:
-        """What a slice and the query have in common, cell by cell."""
-        other = self.planes[panel].take([found]).within(self._pixels(query, panel))
-        both = one.areas[0] + other.areas[0]  # [C]
-        differing = unpack_bits(one.words[0] ^ other.words[0], one.grid)  # [C, H, W]
-        weights = np.where(both > 0, 1 / np.maximum(both, 1), 0) / max(np.count_nonzero(both), 1)
-        pixels = np.tensordot(weights, differing, axes=1)  # [H, W]
-        return PanelMatch(float(pair_distances(one, other)[0]), one.gather(pixels, self.engine.index.grid), 1.0)
+    def compare(self, query: Query, panel: str, one: Planes, slices: Ints) -> tuple[Floats, Floats]:
+        """Distances of some slices, and each cell's part of them, `[n, h, w]`."""
+        other = self.planes[panel].take(slices)
+        if query.region is not None:
+            other = other.within(self._pixels(query, panel))
+        both = one.areas[0] + other.areas  # [n, C]
+        differing = unpack_bits(one.words[0] ^ other.words, one.grid)  # [n, C, H, W]
+        present = np.maximum(np.count_nonzero(both, axis=1), 1)
+        weights = np.where(both > 0, 1 / np.maximum(both, 1), 0) / present[:, None]
+        cells = one.cell_sums(differing, self.engine.index.grid)  # [n, C, h, w]
+        return pair_distances(one, other), np.asarray(np.einsum("nc,nchw->nhw", weights, cells))
 
     def spread(self, query: Query, panel: str) -> float:
         """Standard deviation of the distance between random slices: what a search by both divides by."""
+        if query.spreads is not None:
+            return query.spreads[METRIC, panel]
         key = panel, self._region_key(query)
         if key not in self._spreads:
             planes, count = self.planes[panel], len(self.engine.index)

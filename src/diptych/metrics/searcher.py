@@ -140,9 +140,15 @@ class Searcher:
     def search_batch(self, queries: list[Query]) -> list[list[Match]]:
         """The same answers as `search` gives to each query, for less when many ask alike."""
         settled = [self.settle(query) for query in queries]
-        if any(self.decodes(query.metric) for query in settled):
-            return [self.search(query) for query in settled]
-        return self.engine.search_batch(settled)
+        answers: dict[int, list[Match]] = {}
+        for metric in dict.fromkeys(query.metric for query in settled if self.decodes(query.metric)):
+            mine = [place for place, query in enumerate(settled) if query.metric == metric]
+            found = self._by_labels[metric].search_batch([settled[place] for place in mine])
+            answers |= dict(zip(mine, found, strict=True))
+        rest = [place for place in range(len(settled)) if place not in answers]
+        if rest:
+            answers |= dict(zip(rest, self.engine.search_batch([settled[place] for place in rest]), strict=True))
+        return [answers[place] for place in range(len(settled))]
 
     def search_histograms(self, query: Query) -> list[Match]:
         """The same by which abnormal codes slices hold, wherever they lie."""
@@ -190,10 +196,10 @@ class Searcher:
         if metric not in METRICS:
             return f"there is no such metric; choose one of {offered}"
         if metric in (LEARNED, FUSION) and any(panel not in self._panels(LEARNED) for panel in missing):
-            return f"this model has no learned tables; make them with 'diptych fit-tables', or choose one of {offered}"
+            return f"this model has no learned tables; make them with 'diptych fit tables', or choose one of {offered}"
         if self.decodes(metric):
             return (
                 f"nothing decodes this model's {missing[0]} codes to labels; make label decoders with "
-                f"'diptych fit-labels', or choose one of {offered}"
+                f"'diptych fit labels', or choose one of {offered}"
             )
         return f"this model has no such table; choose one of {offered}"

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diptych.config import ModelConfig
+from diptych.config import LABEL_GRID, ModelConfig
 from diptych.model.blocks import NormConv, ResBlock, he_init_
 
-GRID = (32, 32)
+GRID = LABEL_GRID
 """Rows and columns of the maps."""
 WIDTH = 96
 FINE_WIDTH = 32

@@ -18,7 +18,7 @@ from diptych.config import LossConfig
 from diptych.model.network import ForwardResult
 
 LESION_SAY = 0.5
-"""What a lesion cell called quiet costs, against a healthy one that is not."""
+"""What the lesion cells called quiet cost, against the healthy ones that are not."""
 
 CriticFunction = Callable[[Tensor], Tensor]
 
@@ -81,30 +81,28 @@ def network_losses(
         )
         if twin is not None:
             twin_term = twin_loss(result.healthy_twin, twin, lesion > 0, has_twin, data_range=config.data_range)
-    quietness = result.abnormal.quietness
+    voice = result.abnormal.voice
     return NetworkLosses(
         latent=result.normal.error + result.abnormal.error,
         segmentation=segmentation_loss(result.lesion_logits, lesion, config=config),
         reconstruction=reconstruction_term,
         anatomy=anatomy_term,
         twin=twin_term,
-        quiet=images.new_zeros(()) if quietness is None else quiet_loss(quietness, lesion),
+        quiet=images.new_zeros(()) if voice is None else quiet_loss(voice, lesion),
     )
 
 
-def quiet_loss(quietness: Tensor, lesion: Tensor) -> Tensor:
-    """Healthy cells should be nearer to the quiet code than to any other, cells that hold lesion should not.
+def quiet_loss(voice: Tensor, lesion: Tensor) -> Tensor:
+    """Healthy cells should have no voice, cells that hold lesion should: a logistic loss over logits `[B, h, w]`.
 
-    A logistic loss over the difference of squared distances `[B, h, w]`, in units of its median. Both kinds of cells
-    count as means, lesions in the measure in which they fill their cell: a corner of oedema may go unsaid.
+    Both kinds of cells count as means, lesions in the measure in which they fill their cell: a corner of oedema may
+    go unsaid.
     """
-    _, rows, columns = quietness.shape
+    _, rows, columns = voice.shape
     share = F.adaptive_avg_pool2d((lesion > 0).float().unsqueeze(1), (rows, columns)).squeeze(1)  # [B, h, w]
-    evidence = quietness / quietness.detach().abs().median().clamp_min(1e-6)
-    healthy = share == 0
-    weight = share.sqrt()
-    false_alarm = (F.softplus(-evidence) * healthy).sum() / healthy.sum().clamp_min(1)
-    missed = (F.softplus(evidence) * weight).sum() / weight.sum().clamp_min(1)
+    healthy, weight = share == 0, share.sqrt()
+    false_alarm = (F.softplus(voice) * healthy).sum() / healthy.sum().clamp_min(1)
+    missed = (F.softplus(-voice) * weight).sum() / weight.sum().clamp_min(1)
     return false_alarm + LESION_SAY * missed
 
 
@@ -231,13 +229,24 @@ SIGMA = 1.5
 
 def ssim(first: Tensor, second: Tensor, *, data_range: float) -> Tensor:
     """Mean SSIM of two batches `[B, C, H, W]`, over windows that lie wholly inside the image."""
+    return _similarity(first, second, data_range).mean()
+
+
+def ssim_map(first: Tensor, second: Tensor, *, data_range: float) -> Tensor:
+    """SSIM around each pixel, `[B, C, H, W]`; at the border the image is mirrored."""
+    around = [WINDOW // 2] * 4
+    first, second = (F.pad(images, around, mode="reflect") for images in (first, second))
+    return _similarity(first, second, data_range)
+
+
+def _similarity(first: Tensor, second: Tensor, data_range: float) -> Tensor:
     maps = torch.cat([first, second, first.square() + second.square(), first * second], dim=1)
     mean_1, mean_2, squares, product = _blur(maps).chunk(4, dim=1)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
     means_product = mean_1 * mean_2
     means_squared = mean_1.square() + mean_2.square()
     similarity = (2 * means_product + c1) * (2 * (product - means_product) + c2)
-    return (similarity / ((means_squared + c1) * (squares - means_squared + c2))).mean()
+    return similarity / ((means_squared + c1) * (squares - means_squared + c2))
 
 
 def _blur(maps: Tensor) -> Tensor:

@@ -1,31 +1,22 @@
 """A trained network as a folder: weights, config, fingerprint and a card for people; and what a network takes over.
 
-The fingerprint is a model's identity: archives made with one model are never searched with another. Nothing is
-pickled. A network of another shape can take over every layer that both have at the same resolution.
+Nothing is pickled; `stored_model.py` reads the files. A network of another shape can take over every layer that both
+have at the same resolution.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from diptych.config import ModelConfig
-from diptych.errors import DiptychError, ModelError
-from diptych.files import read_regular, replacing, require_regular, write_json, write_text
+from diptych.errors import ModelError
+from diptych.files import replacing, write_json, write_text
 from diptych.model.network import FeatureDecomposingNetwork, fingerprint
-from diptych.model.shipped import named_model, shipped_model
-
-FORMAT = "diptych-model"
-VERSION = 1
-MAX_CONFIG = 1 << 20
-WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+from diptych.model.stored_model import CARD, CONFIG, FORMAT, VERSION, WEIGHTS, StoredModel
 
 
 def save_model(network: FeatureDecomposingNetwork, folder: Path, *, notes: str = "") -> str:
@@ -52,75 +43,35 @@ def load_model(folder: Path | str | None = None) -> FeatureDecomposingNetwork:
 
     Without a folder, it is the shipped model that commands take by default.
     """
-    folder = named_model(shipped_model() if folder is None else folder)
-    description = _read_description(folder / CONFIG)
-    config = _read_config(folder / CONFIG, description)
+    return network_of(StoredModel.read(folder))
+
+
+def network_of(stored: StoredModel) -> FeatureDecomposingNetwork:
+    """The network that a stored model is, in evaluation mode."""
     with torch.device("meta"):  # shapes only: nothing is allocated for a config that does not fit its weights
-        network = FeatureDecomposingNetwork(config)
-    state = _read_weights(folder / WEIGHTS, network.state_dict())
-    found = fingerprint(config, state)
-    if found != description["fingerprint"]:
-        raise ModelError(
-            f"{folder}: weights and config have fingerprint {found[:12]}, not {str(description['fingerprint'])[:12]} "
-            "as recorded; the files were changed or mixed up: export the model again"
-        )
-    network.to_empty(device="cpu").load_state_dict(state)
+        network = FeatureDecomposingNetwork(stored.config)
+    _require_fitting(stored, network.state_dict())
+    stored.require_whole()
+    network.to_empty(device="cpu").load_state_dict({name: torch.tensor(array) for name, array in stored.arrays.items()})
     return network.eval()
 
 
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        description = json.loads(read_regular(path, limit=MAX_CONFIG))
-    except FileNotFoundError:
-        raise ModelError(
-            f"{path}: not there; a model is a folder that `diptych train` wrote, or a name that `diptych models` lists"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read as JSON ({_first_line(error)}); export the model again") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise ModelError(f"{path}: not the config of a Diptych model; give the folder that `diptych train` wrote")
-    if description.get("version") != VERSION:
-        raise ModelError(
-            f"{path}: model format {description.get('version')!r}, but this Diptych reads {VERSION}; "
-            "use the Diptych that wrote it, or export again"
-        )
-    if not isinstance(description.get("fingerprint"), str) or not isinstance(description.get("model"), dict):
-        raise ModelError(f"{path}: fingerprint or network description is missing; export the model again")
-    return description
-
-
-def _read_config(path: Path, description: dict[str, Any]) -> ModelConfig:
-    try:
-        return ModelConfig.from_dict(description["model"])
-    except (DiptychError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: {_first_line(error)}") from None
-
-
-def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ModelError(f"{path}: not there; only safetensors weights are read, never pickles")
-    try:
-        require_regular(path)
-        state = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"{path}: not a safetensors file ({_first_line(error)}); export the model again") from None
-    if wrong := sorted(state.keys() ^ expected.keys()):
+def _require_fitting(stored: StoredModel, expected: dict[str, Tensor]) -> None:
+    """Refuse weights that are not those of the config."""
+    path = stored.folder / WEIGHTS
+    if wrong := sorted(stored.arrays.keys() ^ expected.keys()):
         raise ModelError(f"{path}: {len(wrong)} tensors missing or unknown, such as {wrong[0]}; export the model again")
-    for name, tensor in state.items():
-        if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+    for name, array in stored.arrays.items():
+        found, wanted = f"{array.dtype.name} {array.shape}", _describe(expected[name])
+        if found != wanted:
             raise ModelError(
-                f"{path}: {name} is {_describe(tensor)}, the config asks for {_describe(expected[name])}; "
+                f"{path}: {name} is {found}, the config asks for {wanted}; "
                 "weights and config belong to different models"
             )
-    return state
 
 
 def _describe(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _card(network: FeatureDecomposingNetwork, identity: str, notes: str) -> str:

@@ -10,19 +10,19 @@ everything there is to see. Knows nothing about losses, optimisers or files.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
 from diptych.description import Description
 from diptych.errors import UsageError
+from diptych.model import stored_model
 from diptych.model.blocks import he_init_
 from diptych.model.decoders import AnatomyHead, ImageDecoder, SegmentationDecoder, semantic_map
 from diptych.model.encoder import Encoder
@@ -130,6 +130,12 @@ class FeatureDecomposingNetwork(nn.Module):
             self._fingerprint = versions, fingerprint(self.config, state)
         return self._fingerprint[1]
 
+    @property
+    def codebooks(self) -> dict[str, NDArray[np.float32]]:
+        """By panel, `[K, D]`, as arrays."""
+        panels = {"normal": self.normal_quantizer, "abnormal": self.abnormal_quantizer}
+        return {panel: quantizer.codebook.detach().cpu().numpy() for panel, quantizer in panels.items()}
+
     def forward(self, images: Tensor, lesion: Tensor | None = None, *, painted: bool = True) -> ForwardResult:
         """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1.
 
@@ -177,13 +183,21 @@ class FeatureDecomposingNetwork(nn.Module):
     def decode_anatomy(self, normal_ids: Tensor) -> Tensor:
         """Logits of the anatomy classes from normal ids alone, with no lesion painted; needs an anatomy head."""
         assert self.anatomy_head is not None, "ask the config before"
+        logits: Tensor = self.anatomy_head(self._healthy_features(normal_ids))
+        return logits
+
+    @torch.no_grad()
+    def decode_twin(self, normal_ids: Tensor) -> Tensor:
+        """The healthy twin `[B, C, H, W]` from normal ids `[B, h, w]`, and nothing else."""
+        twin: Tensor = self.image_decoder.out(self._healthy_features(normal_ids))
+        return twin
+
+    def _healthy_features(self, normal_ids: Tensor) -> Tensor:
+        """What the image decoder paints from normal ids where no lesion is given."""
         config, decoder = self.config, self.image_decoder
         channels = config.lesion_classes if config.condition_on_background else config.lesion_classes - 1
         nothing = torch.zeros(0, channels, *config.image_size, device=normal_ids.device)
-        logits: Tensor = self.anatomy_head(
-            decoder.paint(decoder.stem(self.normal_quantizer.lookup(normal_ids)), nothing)
-        )
-        return logits
+        return decoder.paint(decoder.stem(self.normal_quantizer.lookup(normal_ids)), nothing)
 
     @torch.no_grad()
     def decompose(self, images: Tensor) -> Decomposition:
@@ -280,18 +294,7 @@ def _channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-class Describable(Protocol):
-    """A config that plain values can stand for."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-def fingerprint(config: Describable, *states: Mapping[str, Tensor]) -> str:
-    """SHA-256, in hexadecimal, over the canonical config and the weights of each network in order of their names."""
-    digest = hashlib.sha256(json.dumps(config.to_dict(), sort_keys=True).encode())
-    for state in states:
-        for name in sorted(state):
-            tensor = state[name].detach().cpu().contiguous()
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
+def fingerprint(config: stored_model.Describable, *states: Mapping[str, Tensor]) -> str:
+    """The identity of a config with the weights of one or several networks; see `stored_model.fingerprint`."""
+    arrays = [{name: tensor.detach().cpu().numpy() for name, tensor in state.items()} for state in states]
+    return stored_model.fingerprint(config, *arrays)

@@ -19,9 +19,6 @@ from torch import Tensor, nn
 from diptych.config import ModelConfig
 from diptych.errors import TrainingError
 
-MERGED_BELOW = 0.05
-"""A code of a finished network is merged into the quiet one when fewer of its cells than this hold a lesion."""
-
 
 @dataclass(frozen=True)
 class Quantized:
@@ -35,9 +32,8 @@ class Quantized:
     """Mean squared distance to the encoder's output, a scalar: the latent loss."""
     encoded: Tensor
     """The encoder's output `[B, D, h, w]` (z_e)."""
-    quietness: Tensor | None = None
-    """How much nearer the quiet code is than any other, as a difference of squared distances `[B, h, w]`; only in
-    training, and only where there is a quiet code."""
+    voice: Tensor | None = None
+    """Whether a cell has anything to say, as logits `[B, h, w]`; None for a codebook without a quiet code."""
 
 
 QUIET = 0
@@ -47,8 +43,9 @@ QUIET = 0
 class VectorQuantizer(nn.Module):
     """K codes of width D with their moving averages.
 
-    With a quiet code, code 0 never moves, and the others are moved and replaced by living cells alone: those that the
-    caller names as holding something worth a code.
+    With a quiet code, a linear gate tells which cells have anything to say. The others become code 0, which never
+    moves, wherever they lie. The remaining codes are moved and replaced by living cells alone: those that the caller
+    names as holding something worth a code.
 
     With `config.codebook_start == "normal"` and no expiry this is the paper's plain variant. Its counts start at
     zero, so codes never chosen are divided by almost nothing, fly far away and fade to zero vectors over thousands of
@@ -66,6 +63,7 @@ class VectorQuantizer(nn.Module):
         self.config = config
         self.quiet = quiet
         codebook = torch.randn(config.codebook_size, config.code_width)
+        self.gate = nn.Linear(config.code_width, 1) if quiet else None
         if quiet:
             codebook[QUIET] = 0
         self.register_buffer("codebook", codebook)
@@ -78,48 +76,53 @@ class VectorQuantizer(nn.Module):
     def forward(self, encoded: Tensor, living: Tensor | None = None) -> Quantized:
         """Quantise `[B, D, h, w]`; `living` `[B, h, w]` says which cells may move a codebook with a quiet code."""
         encoded = encoded.float()  # [B, D, h, w]
+        if self.gate is not None:
+            return self._gated(encoded, self._voice(encoded, self.gate), living)
         ids = self.nearest(encoded.detach())  # [B, h, w]
         code = self.lookup(ids)  # [B, D, h, w]
-        error = F.mse_loss(encoded, code)
-        quietness = None
         if self.training:
-            self._seen.append(self._worth_learning(encoded.detach(), ids, living))
-            quietness = self._quietness(encoded) if self.quiet else None
+            self._seen.append((_as_rows(encoded.detach()), ids.flatten()))
         through = encoded + (code - encoded).detach()
-        return Quantized(ids=ids, code=through, error=error, encoded=encoded, quietness=quietness)
+        return Quantized(ids=ids, code=through, error=F.mse_loss(encoded, code), encoded=encoded)
 
-    def _worth_learning(self, encoded: Tensor, ids: Tensor, living: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Rows `[N, D]` and ids `[N]` that move the codebook; the quiet code learns from none."""
-        rows, flat = _as_rows(encoded), ids.flatten()
-        if not self.quiet:
-            return rows, flat
-        chosen = flat != QUIET if living is None else living.flatten()
-        rows = rows[chosen]
-        return rows, self._nearest_other(rows) + 1
+    def _gated(self, encoded: Tensor, voice: Tensor, living: Tensor | None) -> Quantized:
+        """Cells with a voice get their nearest code, the others the quiet one.
 
-    def _nearest_other(self, rows: Tensor) -> Tensor:
-        """Which code but the quiet one is nearest to each row, counted from 0: what a living cell would use."""
-        others = self.codebook[QUIET + 1 :]
-        return torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2.0).argmin(dim=1)
+        Gradients pass straight through to the encoder where a cell speaks; the gate feels in every cell what the
+        difference between its code and the quiet one would make. Only living cells are held to their codes.
+        """
+        heard = voice > 0
+        said_ids = self._nearest_loud(encoded.detach())  # [B, h, w]
+        said = self.lookup(said_ids)  # [B, D, h, w]
+        living = heard if living is None else living
+        if self.training:
+            chosen = living.flatten()
+            self._seen.append((_as_rows(encoded.detach())[chosen], said_ids.flatten()[chosen]))
+        off = (encoded - said).square().mean(dim=1)
+        error = (off * living).sum() / living.sum().clamp_min(1)
+        quiet = self.codebook[QUIET].view(1, -1, 1, 1)
+        spoken = torch.where(heard.unsqueeze(1), encoded + (said - encoded).detach(), quiet)
+        chance = voice.sigmoid()
+        through = spoken + (chance - chance.detach()).unsqueeze(1) * (said - quiet)
+        ids = torch.where(heard, said_ids, QUIET)
+        return Quantized(ids=ids, code=through, error=error, encoded=encoded, voice=voice)
 
-    def _quietness(self, encoded: Tensor) -> Tensor:
-        batch, _, height, width = encoded.shape
-        rows = _as_rows(encoded)
-        other = self.codebook[QUIET + 1 :][self._nearest_other(rows.detach())]
-        difference = (rows - other).square().sum(dim=1) - (rows - self.codebook[QUIET]).square().sum(dim=1)
-        return difference.view(batch, height, width)
+    def _voice(self, encoded: Tensor, gate: nn.Linear) -> Tensor:
+        """The gate's logits `[B, h, w]`, in single precision."""
+        batch, _, rows, columns = encoded.shape
+        with torch.autocast(encoded.device.type, enabled=False):
+            voice: Tensor = gate(_as_rows(encoded.float())).view(batch, rows, columns)
+        return voice
 
     def nearest(self, encoded: Tensor) -> Tensor:
-        """Ids `[B, h, w]` of the codes nearest to a grid `[B, D, h, w]`; ties go to the smaller id.
+        """Ids `[B, h, w]` of the codes that stand for a grid `[B, D, h, w]`; ties go to the smaller id."""
+        if self.gate is None:
+            return _nearest(encoded, self.codebook)
+        return torch.where(self._voice(encoded, self.gate) > 0, self._nearest_loud(encoded), QUIET)
 
-        Distances are single precision whatever the pass around them is: bfloat16 would choose other ids in 3-5 %.
-        """
-        batch, _, rows, columns = encoded.shape
-        squared_norms = self.codebook.square().sum(dim=1)
-        with torch.autocast(encoded.device.type, enabled=False):
-            products = _as_rows(encoded.float())
-            distances = torch.addmm(squared_norms, products, self.codebook.T, alpha=-2.0)  # less |z|²
-        return distances.argmin(dim=1).view(batch, rows, columns)
+    def _nearest_loud(self, encoded: Tensor) -> Tensor:
+        """The nearest codes but the quiet one: what each cell would say."""
+        return _nearest(encoded, self.codebook[QUIET + 1 :]) + QUIET + 1
 
     def lookup(self, ids: Tensor) -> Tensor:
         """The code vectors `[B, D, h, w]` of a grid of ids `[B, h, w]`."""
@@ -135,26 +138,21 @@ class VectorQuantizer(nn.Module):
         self.counts.fill_(share)
         self.sums.copy_(centres * share)
 
-    @torch.no_grad()
     def fall_quiet(self, batches: list[Tensor], living: list[Tensor]) -> None:
         """Give a trained codebook its quiet code: the mean of cells that hold nothing, seen in `[B, D, h, w]` batches.
 
-        Codes that stand for less than `MERGED_BELOW` living cells are merged into it; living cells take their places.
+        The gate starts as a logistic regression on the cells; living cells give all other codes.
         """
-        rows = torch.cat([_as_rows(encoded.float()) for encoded in batches])
+        assert self.gate is not None, "asked for by the config"
+        rows = torch.cat([_as_rows(encoded.detach().float()) for encoded in batches])
         alive = torch.cat([cells.flatten() for cells in living])
-        ids = torch.addmm(self.codebook.square().sum(dim=1), rows, self.codebook.T, alpha=-2.0).argmin(dim=1)
-        cells, held = (torch.bincount(chosen, minlength=len(self.counts)) for chosen in (ids, ids[alive]))
-        merged = held < MERGED_BELOW * cells.clamp_min(1)
-        merged[QUIET] = True
-        quiet, lesion = rows[~alive].mean(dim=0), rows[alive]
-        share = len(lesion) / len(batches) / len(self.counts)
-        places = torch.randint(len(lesion), (int(merged.sum()),), generator=torch.Generator().manual_seed(0))
-        self.codebook[merged] = lesion[places.to(lesion.device)]
-        self.codebook[QUIET] = quiet
-        self.counts.fill_(share)
-        self.sums.copy_(self.codebook * share)
+        lesion = rows[alive]
+        centres = kmeans(lesion, len(self.codebook) - 1)
+        self.codebook[QUIET], self.codebook[QUIET + 1 :] = rows[~alive].mean(dim=0), centres
+        self.counts.fill_(len(lesion) / len(batches) / len(self.counts))
+        self.sums.copy_(self.codebook * self.counts.unsqueeze(1))
         self.idle.zero_()
+        _fit_gate(self.gate, rows, alive)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -202,6 +200,41 @@ class VectorQuantizer(nn.Module):
         self.idle[dead] = 0
         self.counts[dead] = even_share
         self.sums[dead] = chosen * even_share
+
+
+def _nearest(encoded: Tensor, codebook: Tensor) -> Tensor:
+    """Which row of a codebook `[K, D]` is nearest in each cell of `[B, D, h, w]`.
+
+    Distances are single precision whatever the pass around them is: bfloat16 would choose other ids in 3-5 %.
+    """
+    batch, _, rows, columns = encoded.shape
+    with torch.autocast(encoded.device.type, enabled=False):
+        products = _as_rows(encoded.float())
+        distances = torch.addmm(codebook.square().sum(dim=1), products, codebook.T, alpha=-2.0)  # less |z|²
+    return distances.argmin(dim=1).view(batch, rows, columns)
+
+
+def _fit_gate(gate: nn.Linear, rows: Tensor, alive: Tensor) -> None:
+    """Let a linear gate tell living rows `[N, D]` from others, both kinds counting as much."""
+    mean, scale = rows.mean(dim=0), rows.std(dim=0).clamp_min(1e-6)
+    scaled, truth = (rows - mean) / scale, alive.float()
+    weight = torch.where(alive, 0.5 / truth.sum(), 0.5 / (1 - truth).sum())
+    weights, offset = torch.zeros_like(mean, requires_grad=True), torch.zeros(1, device=mean.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights, offset], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> float:
+        optimizer.zero_grad()
+        logits = scaled @ weights + offset
+        total = (F.binary_cross_entropy_with_logits(logits, truth, reduction="none") * weight).sum()
+        total = total + 1e-4 * weights.square().sum()
+        torch.autograd.backward(total)
+        return float(total.detach())
+
+    with torch.enable_grad():
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        gate.weight.copy_((weights / scale).unsqueeze(0))
+        gate.bias.copy_(offset - (weights / scale) @ mean)
 
 
 def _as_rows(grid: Tensor) -> Tensor:

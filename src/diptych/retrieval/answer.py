@@ -83,6 +83,8 @@ class Answer:
     matches: tuple[SliceMatch, ...]
     version: str
     """The archive's version that was searched."""
+    missing: tuple[str, ...] = ()
+    """Parts of the archive that did not answer, one sentence each, with the share of all slices that they hold."""
 
 
 def named_matches(

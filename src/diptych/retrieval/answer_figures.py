@@ -18,6 +18,8 @@ from diptych.description import GLIOMA, Description
 from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE, Pixels, tint, write_text
 from diptych.retrieval.answer import Answer
 from diptych.retrieval.explanation import Explanation, SliceView
+from diptych.retrieval.patient_search import PatientMatch
+from diptych.search.query import panel_word
 
 SHOWN = ("t1gd", "flair")
 PIXELS_PER_MM = 0.8
@@ -54,35 +56,81 @@ def draw_answer(
         pixel_spacing: millimetres between rows and between columns.
         about: channels and classes of the model.
     """
-    rows = _rows(answer, about)
-    H, W = query.reconstruction.shape[1:]
-    size = round(W * pixel_spacing[1] * PIXELS_PER_MM), round(H * pixel_spacing[0] * PIXELS_PER_MM)
+    rows, columns = _rows(answer.question.by, about), range(len(explanations) + 1)
+    size = _tile_size(query, pixel_spacing)
     views = [query, *(explanation.found for explanation in explanations)]
+    names = [*(row.name for row in rows), "part of\ndistance"]
+    sheet = _draw_columns(views, [_title(answer, column) for column in columns], rows, names, size)
+    _draw_heat(sheet, explanations, (NAME_WIDTH + size[0] + GAP, HEAD + len(rows) * (size[1] + GAP)), size)
+    return sheet
+
+
+def draw_patients(
+    name: str,
+    by: str,
+    matches: Sequence[PatientMatch],
+    views: Sequence[SliceView],
+    *,
+    slices: Sequence[int],
+    pixel_spacing: tuple[float, float],
+    about: Description = GLIOMA,
+) -> Image.Image:
+    """Draw a patient and the patients that were found, each at the same height.
+
+    Args:
+        name: of the patient who was asked about.
+        by: what was compared.
+        matches: the first that were found.
+        views: a slice of the patient, then one of each match.
+        slices: their numbers.
+        pixel_spacing: millimetres between rows and between columns.
+        about: channels and classes of the model.
+    """
+    titles = [["query", name, f"slice {slices[0]}", f"patients by {panel_word(by)}"]]
+    for place, match in enumerate(matches, start=1):
+        agree = [f"{panel_word(panel)} {1 - distance:.0%}" for panel, distance in match.panels.items()]
+        titles.append([f"match {place}", match.volume.volume_key, f"slice {slices[place]}", ", ".join(agree)])
+    rows = _rows(by, about)
+    return _draw_columns(views, titles, rows, [row.name for row in rows], _tile_size(views[0], pixel_spacing))
+
+
+def _tile_size(view: SliceView, pixel_spacing: tuple[float, float]) -> tuple[int, int]:
+    H, W = view.reconstruction.shape[1:]
+    return round(W * pixel_spacing[1] * PIXELS_PER_MM), round(H * pixel_spacing[0] * PIXELS_PER_MM)
+
+
+def _draw_columns(
+    views: Sequence[SliceView],
+    titles: Sequence[Sequence[str]],
+    rows: Sequence[_Row],
+    names: Sequence[str],
+    size: tuple[int, int],
+) -> Image.Image:
+    """A column for each view; names of rows that nobody paints here leave room for them."""
     width = NAME_WIDTH + len(views) * (size[0] + GAP)
-    sheet = Image.new("RGB", (width, HEAD + (len(rows) + 1) * (size[1] + GAP) + LINE + GAP))
-    for column, view in enumerate(views):
+    sheet = Image.new("RGB", (width, HEAD + len(names) * (size[1] + GAP) + LINE + GAP))
+    for column, (view, title) in enumerate(zip(views, titles, strict=True)):
         left = NAME_WIDTH + column * (size[0] + GAP)
-        for line, text in enumerate(_title(answer, column)):
+        for line, text in enumerate(title):
             colour = GREY if line else (235, 235, 235)
             write_text(sheet, (left, 2 + line * (LINE + 1)), _cut(text, size[0]), colour)
         for place, row in enumerate(rows):
             _paste(sheet, row.paint(view), (left, HEAD + place * (size[1] + GAP)), size)
-    _draw_heat(sheet, explanations, (NAME_WIDTH + size[0] + GAP, HEAD + len(rows) * (size[1] + GAP)), size)
-    for place, name in enumerate([*(row.name for row in rows), "part of\ndistance"]):
+    for place, name in enumerate(names):
         write_text(sheet, (GAP, HEAD + place * (size[1] + GAP) + size[1] // 2 - LINE), name)
     write_text(sheet, (GAP, sheet.height - LINE - 1), NOTICE, GREY)
     return sheet
 
 
-def _rows(answer: Answer, about: Description) -> list[_Row]:
+def _rows(by: str, about: Description) -> list[_Row]:
     """Images, then labels of the panels that were compared, then what the codes decode to."""
     shown = about.shown(SHOWN)
     rows = [_image_row(CHANNEL_TITLES.get(name, name), place) for name, place in shown.items()]
     lesion, anatomy = about.lesion_colours, about.anatomy_colours
-    if answer.question.by in ("abnormal", "both"):
+    if by in ("abnormal", "both"):
         rows.append(_Row("lesion", lambda view: _labelled(view, _truth(view, "lesion"), lesion)))
         rows.append(_Row("lesion,\ndecoded", lambda view: _labelled(view, view.predicted_lesion, lesion)))
-    if answer.question.by in ("normal", "both"):
+    if by in ("normal", "both"):
         rows.append(_Row("anatomy", lambda view: _labelled(view, _truth(view, "anatomy"), anatomy)))
         rows.append(_Row("anatomy,\ndecoded", lambda view: _labelled(view, view.predicted_anatomy, anatomy)))
     last = CHANNEL_TITLES.get(about.channels[-1], about.channels[-1])
@@ -102,7 +150,7 @@ def _image_row(title: str, place: int) -> _Row:
 def _title(answer: Answer, column: int) -> list[str]:
     if column == 0:
         question = answer.question
-        how = f"{question.by}, {question.metric}" + (f", {question.anywhere}" if question.anywhere else "")
+        how = f"{panel_word(question.by)}, {question.metric}" + (f", {question.anywhere}" if question.anywhere else "")
         subject = answer.subject
         return ["query", subject.name, f"by {how}"]
     match = answer.matches[column - 1]

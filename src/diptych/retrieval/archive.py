@@ -11,36 +11,36 @@ newer one. Knows how the parts fit together; each part has its own file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.Image import Image
 
 from diptych import archive as archives
 from diptych.archive import VolumeInfo, VolumeRecord
-from diptych.archive.encoding import NetworkEncoder, encode_volume
+from diptych.archive.encoding import NetworkEncoder, encode_volume, identity_of
+from diptych.archive.pseudonyms import ArchiveKeys
 from diptych.description import Description
 from diptych.errors import UsageError
-from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder
-from diptych.metrics.label_decoders import LabelDecoders
+from diptych.metrics.decoded_planes import ArchivePlanes, PlaneDecoder, StoredModelDecoder
 from diptych.metrics.label_indexing import VolumeDecoder
-from diptych.metrics.label_rows import stored_rows
+from diptych.metrics.label_rows import LabelRows, stored_rows
 from diptych.metrics.model_tables import tables_of_model
 from diptych.metrics.overlap import METRIC as OVERLAP
 from diptych.metrics.searcher import DEFAULT, Searcher
-from diptych.model import FeatureDecomposingNetwork, load_model
 from diptych.model.shipped import named_model, shipped_model_of
+from diptych.model.stored_model import StoredModel
 from diptych.progress import Progress, silent
 from diptych.retrieval.answer import Answer, SliceMatch, named_matches
-from diptych.retrieval.answer_figures import draw_answer
 from diptych.retrieval.anywhere import PlacedLesion, place_lesion, search_placements
 from diptych.retrieval.catalogue import Catalogue, open_catalogue
-from diptych.retrieval.encoded_slice import EncodedSlice, encode_slice, read_one, stored_slice
+from diptych.retrieval.encoded_slice import EncodedSlice, encode_slice, largest_lesion, read_one, stored_slice
 from diptych.retrieval.explanation import (
     Explanation,
     SlicePixels,
@@ -51,15 +51,26 @@ from diptych.retrieval.explanation import (
     view_slices,
 )
 from diptych.retrieval.match_worth import WorthTables
+from diptych.retrieval.model_reference import load_reference
 from diptych.retrieval.patient_search import PatientMatch, PatientSearch, Stack
 from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
-from diptych.retrieval.trust import Trust, TrustCheck
+from diptych.retrieval.trust import Trust, TrustCheck, quantisation_error
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
 from diptych.search import Query, SearchEngine
+from diptych.search.label_maps import Levels
 from diptych.search.query import panel_named, panels_of
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
-from diptych.volumes.channel_check import contrast_warnings
+from diptych.volumes.channel_check import Reference, usual_contrasts
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from diptych.model import FeatureDecomposingNetwork
+    from diptych.retrieval.refined_twin import TwinRefiner
+
+LESION_LEVEL = 2
+"""Level of a stored label map from which a place counts as lesion: a share of one half."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +78,11 @@ class Archive:
     """An archive, the model that made it, and an engine that searches it; make one with `Archive.open`."""
 
     store: archives.ArchiveStore
-    network: FeatureDecomposingNetwork
+    model: StoredModel | FeatureDecomposingNetwork
+    """The model; one that was read from a folder makes its network when that is first needed."""
     tables: Tables
     catalogue: Catalogue
     threads: int = 1
-    model_folder: Path | None = None
-    """Where the model was read from, with what else lies there; None for one that was given as a network."""
 
     @classmethod
     def open(
@@ -83,21 +93,38 @@ class Archive:
         Without `model`, that must be one of the models that come with Diptych.
         """
         store = archives.ArchiveStore.open(path)
-        if isinstance(model, FeatureDecomposingNetwork):
-            folder, network = None, model
+        known: StoredModel | FeatureDecomposingNetwork
+        if model is None or isinstance(model, Path | str):
+            known = StoredModel.open(_shipped(store) if model is None else named_model(model))
         else:
-            folder = _shipped(store) if model is None else named_model(model)
-            network = load_model(folder)
-        identity = NetworkEncoder(network).identity
-        store.model.require(identity, store.path)
-        tables = tables_of_model(network, folder, cache=store.cache_folder)
-        return cls(store, network, tables, open_catalogue(store, tables), threads, folder)
+            known = model
+        store.model.require(identity_of(known), store.path)
+        folder = known.folder if isinstance(known, StoredModel) else None
+        tables = tables_of_model(known, folder, cache=store.cache_folder)
+        return cls(store, known, tables, open_catalogue(store, tables), threads)
 
     def refreshed(self) -> Archive:
         """The archive as it is now: this very object unless something has changed."""
         if self.store.version == self.catalogue.version.removesuffix("-damaged"):
             return self
         return replace(self, catalogue=open_catalogue(self.store, self.tables))
+
+    @property
+    def network(self) -> FeatureDecomposingNetwork:
+        """What encodes and decodes; searches from archived slices never need it."""
+        return self.model.network if isinstance(self.model, StoredModel) else self.model
+
+    @property
+    def model_folder(self) -> Path | None:
+        """Where the model was read from, with what else lies there; None for one that was given as a network."""
+        return self.model.folder if isinstance(self.model, StoredModel) else None
+
+    @cached_property
+    def refiner(self) -> TwinRefiner | None:
+        """What paints healthy tissue over lesions; None where the model has none."""
+        from diptych.retrieval.refined_twin import TwinRefiner
+
+        return None if self.model_folder is None else TwinRefiner.open(self.model_folder, self.network)
 
     @cached_property
     def encoder(self) -> NetworkEncoder:
@@ -106,7 +133,16 @@ class Archive:
     @property
     def description(self) -> Description:
         """Channels and classes by name, as the model knows them."""
-        return self.network.description
+        return self.model.description
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """What the model's training patients looked like, where that is kept beside it."""
+        return load_reference(self.model_folder, fingerprint=self.model.fingerprint)
+
+    def check(self, volume: Volume) -> list[str]:
+        """What is strange about a volume, for the model."""
+        return (self.reference or usual_contrasts()).warnings(volume)
 
     @cached_property
     def engine(self) -> SearchEngine:
@@ -120,14 +156,19 @@ class Archive:
             self.plane_decoder,
             cache=self.store.cache_folder,
             version=self.catalogue.version,
-            stored=stored_rows(self.catalogue.labels, self.catalogue.places, self.engine.pool),
+            stored=self.label_rows,
         )
         return Searcher(self.engine, planes, heights=self.catalogue.z_mm)
 
     @cached_property
+    def label_rows(self) -> dict[str, LabelRows]:
+        """What the archive's codes decode to, by panel, as it was stored when volumes were indexed."""
+        return stored_rows(self.catalogue.labels, self.catalogue.places, self.engine.pool)
+
+    @cached_property
     def worth(self) -> WorthTables | None:
         """What matches are worth, where it was measured for this model."""
-        return WorthTables.open(self.model_folder, self.network.fingerprint)
+        return WorthTables.open(self.model_folder, self.model.fingerprint)
 
     @cached_property
     def volume_search(self) -> VolumeSearch:
@@ -135,25 +176,39 @@ class Archive:
 
     @cached_property
     def trust_check(self) -> TrustCheck:
-        return TrustCheck(self.network, self.catalogue, self.engine, cache=self.store.cache_folder)
+        limit = None if self.reference is None else self.reference.error_limit
+        return TrustCheck(self.catalogue, self.engine, cache=self.store.cache_folder, error_limit=limit)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Damaged volumes that no answer contains; show them with every answer."""
         return self.catalogue.problems
 
+    @contextmanager
+    def noting(self) -> Iterator[list[str]]:
+        """Parts of the archive that did not answer within the block, in words; an archive in one part has none."""
+        yield []
+
     def encode(self, patient: Path | str | Volume, *, z_index: int | None = None) -> EncodedSlice:
         """Read a slice of a patient that need not be in the archive: a folder with its NIfTI files, or a volume.
 
         Without `z_index` it is the slice with the largest predicted lesion.
         """
-        volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
-        subject = encode_slice(volume, self.encoder, z_index=z_index)
-        return replace(subject, warnings=(*subject.warnings, *contrast_warnings(volume)))
+        volume = self._read(patient)
+        levels = VolumeDecoder(self.plane_decoder).levels
+        subject = encode_slice(
+            volume, self.encoder, z_index=z_index, sizes=lambda ids: _lesion_cells(levels("abnormal", ids))
+        )
+        return replace(subject, warnings=(*subject.warnings, *self.check(volume)))
 
     def stored(self, volume_key: str, *, z_index: int | None = None) -> EncodedSlice:
         """A slice of an archived volume; without `z_index`, the one with the largest predicted lesion."""
-        return stored_slice(self.store.record(volume_key), self.encoder, z_index=z_index)
+        record = self.store.record(volume_key)
+        if z_index is None:
+            sizes = self._stored_lesions(self.catalogue.slices_of(volume_key))
+            if len(sizes) == record.slice_count and sizes.any():  # otherwise it was indexed anew, or the network knows
+                z_index = int(record.z_index[largest_lesion(sizes, volume_key)])
+        return stored_slice(record, lambda: self.encoder, z_index=z_index)
 
     def search(
         self, patient: Path | str | Volume, *, by: str = "both", z_index: int | None = None, **options: Any
@@ -189,15 +244,22 @@ class Archive:
         else:
             query = replace(query, region=self._region(subject, question))
             found = self.searcher.search(query, rerank=question.rerank)
-        matches = self._valued(question, named_matches(found, self.catalogue, placed))
+        matches = self._valued(subject, question, named_matches(found, self.catalogue, placed))
         return Answer(subject, question, matches, self.catalogue.version)
 
-    def _valued(self, question: Question, matches: tuple[SliceMatch, ...]) -> tuple[SliceMatch, ...]:
+    def _valued(
+        self, subject: EncodedSlice, question: Question, matches: tuple[SliceMatch, ...]
+    ) -> tuple[SliceMatch, ...]:
         """Matches with what they are worth, where whole slices were compared in place."""
         if self.worth is None or question.region is not None or question.inside_lesion or question.anywhere is not None:
             return matches
         metric = question.metric if question.rerank is None else OVERLAP
-        return tuple(replace(match, worth=self.worth.of(metric, match.normal, match.abnormal)) for match in matches)
+        compared = any(match.abnormal is not None for match in matches) and (metric, "abnormal") in self.worth.curves
+        lesion = compared and self.shows_lesion(subject)
+        return tuple(
+            replace(match, worth=self.worth.of(metric, match.normal, match.abnormal, lesion=lesion))
+            for match in matches
+        )
 
     def settled(self, question: Question) -> Question:
         """The question with its metric, where it leaves that open; one that this model cannot answer is refused."""
@@ -236,38 +298,60 @@ class Archive:
 
     def similar_volumes(self, record: VolumeRecord, question: Question = Question()) -> tuple[VolumeMatch, ...]:
         """The volumes most like a whole volume, over all aligned slices; see `whole` and `store.record`."""
-        if question.anywhere is not None or question.inside_lesion:
-            raise UsageError("whole volumes are compared in place: leave anywhere and inside_lesion out")
+        if question.anywhere is not None or question.inside_lesion or question.level_mm is not None:
+            raise UsageError("whole volumes are compared in place: leave anywhere, inside_lesion and level_mm out")
         query = volume_query(question, names_of(record.info.patient_key), self.catalogue)
         query = self.searcher.settle_codes(query, "for whole volumes")
         return tuple(self.volume_search.search(record.normal_ids, record.abnormal_ids, query))
 
     def similar_patients(self, record: VolumeRecord, question: Question = Question()) -> tuple[PatientMatch, ...]:
         """The patients most like a whole one, by overlap of their labels in three dimensions; see `whole`."""
-        if question.inside_lesion or question.rerank is not None or question.lesion_free:
-            raise UsageError("whole patients are compared: leave inside_lesion, rerank and lesion_free out")
+        if (
+            question.inside_lesion
+            or question.rerank is not None
+            or question.lesion_free
+            or question.level_mm is not None
+        ):
+            raise UsageError("whole patients are compared: leave inside_lesion, rerank, lesion_free and level_mm out")
         query = volume_query(question, names_of(record.info.patient_key), self.catalogue)
-        decoder = VolumeDecoder(self.plane_decoder)
-        grids = {"normal": record.normal_ids, "abnormal": record.abnormal_ids}
-        levels = {panel: decoder.levels(panel, grids[panel]) for panel in panels_of(question.by)}
+        levels = {panel: self._levels(record, panel) for panel in panels_of(question.by)}
         stack = Stack(levels, record.z_mm, record.z_index)
         return tuple(self.patient_search.search(stack, query, anywhere=question.anywhere))
+
+    def _levels(self, record: VolumeRecord, panel: str) -> Levels:
+        """A volume's label maps: as stored where the archive holds just these codes, decoded otherwise."""
+        ids, rows = getattr(record, f"{panel}_ids"), self.catalogue.slices_of(record.info.volume_key)
+        held = len(rows) == len(ids) and panel in self.label_rows
+        if held and np.array_equal(self.catalogue.index.codes[panel].ids(rows), ids.reshape(len(ids), -1)):
+            return self.label_rows[panel].maps(rows).levels(np.arange(len(rows)))
+        return self._decoded(record, panel)
+
+    def _decoded(self, record: VolumeRecord, panel: str) -> Levels:
+        return VolumeDecoder(self.plane_decoder).levels(panel, getattr(record, f"{panel}_ids"))
 
     @cached_property
     def patient_search(self) -> PatientSearch:
         catalogue = self.catalogue
-        labels = stored_rows(catalogue.labels, catalogue.places, self.engine.pool)
-        return PatientSearch(self.engine, labels, catalogue.volumes, catalogue.z_mm, catalogue.z_index)
+        return PatientSearch(self.engine, self.label_rows, catalogue.volumes, catalogue.z_mm, catalogue.z_index)
 
     @cached_property
-    def plane_decoder(self) -> PlaneDecoder:
+    def plane_decoder(self) -> PlaneDecoder | StoredModelDecoder:
         """Decodes ids to labels, with the model's own label decoders where it has some."""
-        return PlaneDecoder(self.network, LabelDecoders.open(self.model_folder, self.network))
+        return StoredModelDecoder(self.model) if isinstance(self.model, StoredModel) else PlaneDecoder(self.model)
 
     def whole(self, patient: Path | str | Volume) -> VolumeRecord:
         """Encode all slices of a patient that need not be in the archive."""
-        volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
+        volume = self._read(patient)
         return encode_volume(volume, VolumeInfo(volume.patient_key, subject_of(volume.patient_key)), self.encoder)
+
+    def key_of(self, name: str) -> str:
+        """What somebody of this name is or would be called in the archive: never a name that tells who it is."""
+        known = {key for info in self.catalogue.volumes for key in (info.volume_key, info.patient_key)}
+        return ArchiveKeys.of_archive(self.store.path).choose(name, known)
+
+    def _read(self, patient: Path | str | Volume) -> Volume:
+        volume = patient if isinstance(patient, Volume) else read_one(Path(patient))
+        return replace(volume, patient_key=self.key_of(volume.patient_key))
 
     def explain(self, answer: Answer, place: int) -> Explanation:
         """Why the match in that place was found: both slices decoded, beside one another."""
@@ -282,6 +366,8 @@ class Archive:
 
     def figure(self, answer: Answer, *, matches: int = 5) -> Image:
         """Query and first matches in a row, as a Pillow image."""
+        from diptych.retrieval.answer_figures import draw_answer
+
         shown = [self.explain(answer, place) for place in range(min(matches, len(answer.matches)))]
         query = self.view(answer.subject)
         spacing = answer.subject.pixel_spacing
@@ -289,7 +375,24 @@ class Archive:
 
     def trust(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
         """Whether the slice looks like what the model and the archive know."""
-        return self.trust_check.check(subject, metric=metric)
+        error = None if subject.image is None else quantisation_error(self.network, subject.image)
+        lesioned = self.shows_lesion(subject)
+        return self.trust_check.check(subject, lesioned=lesioned, quantisation_error=error, metric=metric)
+
+    def shows_lesion(self, subject: EncodedSlice) -> bool:
+        """Whether a lesion is predicted in the slice: by its stored label map, where it is an archived one."""
+        if subject.volume_key is not None and subject.z_index is not None and "abnormal" in self.label_rows:
+            place = self.catalogue.place(subject.volume_key, subject.z_index)
+            if place is not None:
+                return bool(self._stored_lesions(np.array([place])).any())
+        return bool(decode_lesion(self.network, subject.abnormal_ids[None]).any())
+
+    def _stored_lesions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How large lesions are in the stored label maps of some slices; 0 where none are stored."""
+        rows = self.label_rows.get("abnormal")
+        if rows is None or not len(places):
+            return np.zeros(len(places), dtype=np.int64)
+        return _lesion_cells(rows.maps(places).levels(np.arange(len(places))))
 
     def view(self, subject: EncodedSlice) -> SliceView:
         """A slice with everything that its codes decode to: also the preview of a composed query."""
@@ -337,6 +440,11 @@ class Archive:
             if not cells.any():
                 raise UsageError(f"{subject.name}: the region holds no predicted lesion; choose another region")
         return cells
+
+
+def _lesion_cells(levels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Cells of label maps `[n, C, H, W]`, in levels, that show a lesion, `[n]`."""
+    return np.asarray((levels >= LESION_LEVEL).any(axis=1).sum(axis=(1, 2)))
 
 
 def _shipped(store: archives.ArchiveStore) -> Path:

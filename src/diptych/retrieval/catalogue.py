@@ -23,7 +23,7 @@ from diptych.archive.archive_store import Listing, StoredVolume
 from diptych.archive.segments import Covered, Segment, cover, drop_segments, open_segments, write_segment
 from diptych.errors import ArchiveError
 from diptych.metrics.model_tables import tables_of_model
-from diptych.model import FeatureDecomposingNetwork
+from diptych.model.stored_model import Identified
 from diptych.search import PANELS, SearchIndex
 from diptych.search.joined import Places
 from diptych.search.label_maps import LabelMaps
@@ -72,6 +72,25 @@ class Catalogue:
         numbers = self.index.patient_of_volume.tolist()
         return {info.patient_key: number for info, number in zip(self.volumes, numbers, strict=True)}
 
+    @cached_property
+    def places_of_keys(self) -> dict[str, int]:
+        """Where each volume stands among all, by its key."""
+        return {info.volume_key: place for place, info in enumerate(self.volumes)}
+
+    def place(self, volume_key: str, z_index: int) -> int | None:
+        """Place in the index of a slice, None where it is not there."""
+        volume = self.places_of_keys.get(volume_key)
+        if volume is None:
+            return None
+        start, stop = self.index.volume_starts[volume : volume + 2].tolist()
+        found = np.flatnonzero(self.z_index[start:stop] == z_index)
+        return start + int(found[0]) if len(found) else None
+
+    def slices_of(self, volume_key: str) -> NDArray[np.int64]:
+        """Places in the index of a volume's slices."""
+        volume = self.places_of_keys.get(volume_key)
+        return np.arange(0) if volume is None else np.arange(*self.index.volume_starts[volume : volume + 2].tolist())
+
     def sample(self) -> NDArray[np.int64]:
         """Slices spread evenly over the archive, all of a small one."""
         return np.unique(np.linspace(0, len(self.index) - 1, min(len(self.index), SAMPLE)).round().astype(np.int64))
@@ -108,10 +127,10 @@ def open_catalogue(store: archive.ArchiveStore, tables: Tables) -> Catalogue:
     return _join(kept, listing, (*listing.problems, *problems))
 
 
-def prepare_search(store: archive.ArchiveStore, network: FeatureDecomposingNetwork, folder: Path | None) -> None:
+def prepare_search(store: archive.ArchiveStore, model: Identified, folder: Path | None) -> None:
     """Make the segments that the next search needs, after a change; an empty archive needs none."""
     if store.listing().volumes:
-        open_catalogue(store, tables_of_model(network, folder, cache=store.cache_folder))
+        open_catalogue(store, tables_of_model(model, folder, cache=store.cache_folder))
 
 
 def segment_key(store: archive.ArchiveStore) -> str:

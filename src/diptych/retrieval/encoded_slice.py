@@ -5,6 +5,7 @@ Knows volumes, slices and the encoder; nothing about search.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,13 +61,25 @@ def read_one(folder: Path) -> Volume:
     return read_patient(replace(patients[0], twin={}))
 
 
-def encode_slice(volume: Volume, encoder: Encoder, *, z_index: int | None = None) -> EncodedSlice:
-    """Encode one axial plane of a volume; without `z_index`, the one with the largest predicted lesion."""
+LesionSizes = Callable[[Grid], NDArray[np.integer]]
+"""How large the lesion is that abnormal ids `[n, h, w]` stand for, in whatever unit."""
+
+
+def encode_slice(
+    volume: Volume, encoder: Encoder, *, z_index: int | None = None, sizes: LesionSizes | None = None
+) -> EncodedSlice:
+    """Encode one axial plane of a volume; without `z_index`, the one with the largest predicted lesion.
+
+    `sizes` tells how large it is; where that finds none, the encoder's own segmentation is asked.
+    """
     stack = cut_slices(volume, encoder)
     if z_index is None:
         starts = range(0, len(stack.images), BATCH_SIZE)
         abnormal = [encoder.encode(stack.images[start : start + BATCH_SIZE])[1] for start in starts]
-        place = largest_lesion(np.concatenate([encoder.lesion_pixels(ids) for ids in abnormal]), volume.patient_key)
+        found = None if sizes is None else sizes(np.concatenate(abnormal))
+        if found is None or not found.any():
+            found = np.concatenate([encoder.lesion_pixels(ids) for ids in abnormal])
+        place = largest_lesion(found, volume.patient_key)
     else:
         place = _place_of(z_index, stack.z_index, volume.patient_key)
     normal_ids, abnormal_ids = encoder.encode(stack.images[place : place + 1])
@@ -90,15 +103,18 @@ def _from_stack(stack: SliceStack, place: int, normal_ids: Grid, abnormal_ids: G
     )
 
 
-def stored_slice(record: VolumeRecord, encoder: Encoder, *, z_index: int | None = None) -> EncodedSlice:
-    """A slice of an archived volume; without `z_index`, the one with the largest predicted lesion."""
+def stored_slice(record: VolumeRecord, encoder: Callable[[], Encoder], *, z_index: int | None = None) -> EncodedSlice:
+    """A slice of an archived volume; without `z_index`, the one with the largest predicted lesion.
+
+    `encoder` gives the model that predicts it, and is asked only where the archive does not know.
+    """
     info = record.info
     if z_index is not None:
         place = _place_of(z_index, record.z_index, info.volume_key)
     elif info.lesion_source == "predicted":
         place = largest_lesion(record.lesion_area, info.volume_key)
     else:
-        place = largest_lesion(encoder.lesion_pixels(record.abnormal_ids), info.volume_key)
+        place = largest_lesion(encoder().lesion_pixels(record.abnormal_ids), info.volume_key)
     column, row, _ = np.linalg.norm(record.slice_affine[:3, :3], axis=0)
     return EncodedSlice(
         name=f"{info.volume_key} slice {record.z_index[place]}",

@@ -6,20 +6,24 @@ Also what that needs: pictures from id grids, and the images behind archived sli
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from diptych.archive import ArchiveStore, VolumeInfo
 from diptych.archive.copies import patient_files
 from diptych.archive.encoding import Encoder, cut_slices
 from diptych.errors import ArchiveError
-from diptych.model import FeatureDecomposingNetwork
-from diptych.model.network import CodeIds
 from diptych.retrieval.answer import SliceMatch
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.volumes import read_patient
+
+if TYPE_CHECKING:
+    import torch
+
+    from diptych.model import FeatureDecomposingNetwork
+    from diptych.retrieval.refined_twin import TwinRefiner
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,9 @@ class SliceView:
     """Lesion labels `[H, W]`, decoded from the abnormal code."""
     predicted_anatomy: NDArray[np.uint8] | None
     """Anatomy labels `[H, W]`, decoded from the normal code; None when the model has no anatomy head."""
+    refined_twin: NDArray[np.float32] | None = None
+    """The image with generated healthy tissue in place of the predicted lesion `[C, H, W]`; None without an image or a
+    refiner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +92,10 @@ def view_slices(
     normal_ids: NDArray[np.integer],
     abnormal_ids: NDArray[np.integer],
     pixels: list[SlicePixels | None],
+    *,
+    refiner: TwinRefiner | None = None,
 ) -> list[SliceView]:
-    """Decode B slices at once from their ids `[B, h, w]`."""
+    """Decode B slices at once from their ids `[B, h, w]`; a refiner adds the refined twins of those with pixels."""
     decoded = decode(network, normal_ids, abnormal_ids)
     return [
         SliceView(
@@ -95,6 +104,7 @@ def view_slices(
             healthy_twin=decoded.healthy_twin[place],
             predicted_lesion=decoded.lesion[place],
             predicted_anatomy=None if decoded.anatomy is None else decoded.anatomy[place],
+            refined_twin=None if refiner is None or one is None else refiner(one.image, decoded.lesion[place]),
         )
         for place, one in enumerate(pixels)
     ]
@@ -114,12 +124,16 @@ class Decoded:
     """Anatomy labels `[B, H, W]`, from the normal code alone; None without an anatomy head."""
 
 
-@torch.no_grad()
 def decode(
     network: FeatureDecomposingNetwork, normal_ids: NDArray[np.integer], abnormal_ids: NDArray[np.integer]
 ) -> Decoded:
     """Decode grids `[B, h, w]` of both panels; they need not stem from the same image."""
-    found = network.decode(CodeIds(_tensor(network, normal_ids), _tensor(network, abnormal_ids)))
+    import torch
+
+    from diptych.model import CodeIds
+
+    with torch.no_grad():
+        found = network.decode(CodeIds(_tensor(network, normal_ids), _tensor(network, abnormal_ids)))
     return Decoded(
         reconstruction=found.reconstruction.cpu().numpy(),
         healthy_twin=found.healthy_twin.cpu().numpy(),
@@ -128,13 +142,17 @@ def decode(
     )
 
 
-@torch.no_grad()
 def decode_lesion(network: FeatureDecomposingNetwork, abnormal_ids: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Lesion labels `[B, H, W]` that abnormal ids `[B, h, w]` stand for."""
-    return _labels(network.decode_lesion(_tensor(network, abnormal_ids)))
+    import torch
+
+    with torch.no_grad():
+        return _labels(network.decode_lesion(_tensor(network, abnormal_ids)))
 
 
 def _tensor(network: FeatureDecomposingNetwork, ids: NDArray[np.integer]) -> torch.Tensor:
+    import torch
+
     return torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(network.normal_quantizer.codebook.device)
 
 

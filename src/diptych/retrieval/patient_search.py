@@ -57,6 +57,9 @@ class PatientMatch:
     shift: tuple[int, int, int] = (0, 0, 0)
     """Where the query's lesion was put: heights up, pixels down and to the right."""
     mirrored: bool = False
+    lesion_ratio: float | None = None
+    """Amount of the match's decoded lesion over the query's; None where lesions were not compared, or the query has
+    none."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,6 +73,7 @@ class PatientMatch:
             "profile": self.profile.tolist(),
             "shift": list(self.shift),
             "mirrored": self.mirrored,
+            "lesion_ratio": self.lesion_ratio,
         }
 
 
@@ -220,7 +224,16 @@ class PatientSearch:
             profile=profile,
             shift=placement.shift,
             mirrored=placement.mirrored,
+            lesion_ratio=self._ratio(placement, volume),
         )
+
+    def _ratio(self, placement: Placement, volume: int) -> float | None:
+        """How much lesion the volume has for each of the query's; a region leaves it open."""
+        asked = placement.queries.get("abnormal")
+        if asked is None or any(one.region is not None for one in asked.values()):
+            return None
+        own = sum(int(one.areas.sum()) for one in asked.values())
+        return float(self._amounts["abnormal"][volume].sum()) / own if own else None
 
     def _shared(self, panel: str, asked: LabelQuery, rows: Ints) -> tuple[Ints, Ints]:
         """Levels that some slices share with a map, and their own within its region, `[n, C]`."""
@@ -298,7 +311,7 @@ def placements(
 ) -> Iterator[Placement]:
     """The query in place, or also mirrored and moved, as `anywhere` says; only a lesion can be moved."""
     if anywhere is not None and (tuple(panels) != ("abnormal",) or anywhere == "histogram"):
-        raise UsageError(f"anywhere {anywhere}: a patient's lesion can be mirrored or shifted; search by abnormal")
+        raise UsageError(f"anywhere {anywhere}: a patient's lesion can be mirrored or shifted; search by lesion")
     sides = {None: (False,), "shifted": (False,), "mirrored": (True,)}.get(anywhere, (False, True))
     moves = list(product(LIFTS, SHIFTS, SHIFTS)) if anywhere in ("shifted", "both") else [(0, 0, 0)]
     for mirrored, (up, down, right) in product(sides, moves):

@@ -18,7 +18,7 @@ from diptych.metrics.searcher import DEFAULT
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.search import Filter, Query
-from diptych.search.query import By
+from diptych.search.query import By, panel_named, panel_word
 
 Anywhere = Literal["shifted", "mirrored", "both", "histogram"]
 
@@ -28,7 +28,7 @@ class Question:
     """How slices are compared, and which may be found."""
 
     by: By = "both"
-    """Which panel to compare: the anatomy (normal), the lesion (abnormal), or both."""
+    """What to compare: anatomy, lesion or both (the paper's words normal and abnormal mean the same)."""
     weight: float = 0.5
     """Share of the normal panel in a search by both, 0 to 1."""
     combine: Literal["normalised", "paper"] = "normalised"
@@ -46,7 +46,8 @@ class Question:
     anywhere: Anywhere | None = None
     """Find the lesion elsewhere too: shifted, mirrored, both of these, or as a histogram without any place."""
     level_mm: float | None = None
-    """Find only slices within so many millimetres of the query's level, as a share of the brain's height."""
+    """Find only slices within so many millimetres of the query's level, as a share of the brain's height; `LEVEL_MM` is
+    a good width. None for any level."""
     top: int = 10
     """How many matches to return at most."""
     group: Literal["patient", "volume"] = "patient"
@@ -60,6 +61,9 @@ class Question:
     include_own: bool = False
     """Whether slices of the query's own patient may be found."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", panel_named(self.by))
+
 
 def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
     """The question about a slice as a query."""
@@ -67,11 +71,18 @@ def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue)
     where = query.where
     if question.level_mm is not None:
         where = replace(where, slices=near_level(subject, catalogue, question.level_mm))
-    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, where=where)
+    archived = None
+    if subject.volume_key is not None and subject.z_index is not None:
+        archived = catalogue.place(subject.volume_key, subject.z_index)
+    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, where=where, archived=archived)
 
 
 BRAIN_MM = 140.0
 """Height of an adult's brain: levels are compared as shares of it, so that heads of all sizes and scanners compare."""
+LEVEL_MM = 40.0
+"""Width of a good question about a level, up and down. Of the first ten matches by lesion of 12 validation patients,
+whole lesions overlap most within 25 to 40 mm (3-D Dice .359, .348 at any level), slices most at 40 and beyond
+(`benchmarks/level.py`)."""
 
 
 def near_level(subject: EncodedSlice, catalogue: Catalogue, level_mm: float) -> NDArray[np.bool_]:
@@ -102,7 +113,7 @@ def volume_query(question: Question, own: Collection[str], catalogue: Catalogue)
     if question.anywhere not in (None, *get_args(Anywhere)):
         raise UsageError(f"anywhere {question.anywhere!r}: choose one of {', '.join(get_args(Anywhere))}")
     if question.anywhere is not None and question.by != "abnormal":
-        raise UsageError(f"by {question.by}: only a lesion can lie anywhere; search by abnormal")
+        raise UsageError(f"by {panel_word(question.by)}: only a lesion can lie anywhere; search by lesion")
     return Query(
         by=question.by,
         weight=question.weight,

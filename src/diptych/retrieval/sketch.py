@@ -27,6 +27,7 @@ from diptych.retrieval.answer import Answer
 from diptych.retrieval.archive import Archive
 from diptych.retrieval.encoded_slice import EncodedSlice
 from diptych.retrieval.question import Question
+from diptych.search.query import panel_word
 from diptych.volumes import Limits
 from diptych.volumes.geometry import to_canonical
 from diptych.volumes.nifti import read_nifti
@@ -37,7 +38,7 @@ LABEL_ENCODER = Companion(
     format="diptych-sketch",
     version="2",
     called="a label encoder",
-    command="diptych fit-sketch STORE --model MODEL",
+    command="diptych fit sketch STORE --model MODEL",
 )
 
 
@@ -54,7 +55,7 @@ class Sketcher:
         path = Path(folder) / SKETCH_FILE
         found = LABEL_ENCODER.read(Path(folder), fingerprint=network.fingerprint)
         if found is None:
-            raise ModelError(f"{path}: not there; make it with 'diptych fit-sketch STORE --model {folder}'")
+            raise ModelError(f"{path}: not there; make it with 'diptych fit sketch STORE --model {folder}'")
         state = {name: torch.from_numpy(array) for name, array in found[0].items()}
         encoder = LabelEncoder(network.config)
         try:
@@ -121,7 +122,9 @@ def ask_sketch(
 ) -> Answer:
     """The slices whose lesion is most like the painted one; with `anatomy`, by its normal code too."""
     if anatomy is None and question.by != "abnormal":
-        raise UsageError(f"by {question.by}: a sketch alone has no anatomy; search by abnormal, or choose a slice too")
+        raise UsageError(
+            f"by {panel_word(question.by)}: a sketch alone has no anatomy; search by lesion, or choose a slice too"
+        )
     return archive.query(sketch_slice(archive, sketcher, labels, anatomy=anatomy), question)
 
 

@@ -1,7 +1,8 @@
 """How far an answer can be trusted: does the query look like what the model and the archive know?
 
-Knows encoded slices, the network, catalogues and search. What a reader of the images can tell (a raw head, exchanged
-channels, another modality) comes along as the query's own warnings; see `contrast` and `diptych.volumes.rawhead`.
+Knows encoded slices, catalogues and search. What a reader of the images can tell (a raw head, exchanged
+channels, another modality) comes along as the query's own warnings; see `model_reference` and
+`diptych.volumes.rawhead`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from diptych.model import FeatureDecomposingNetwork, VectorQuantizer
 from diptych.retrieval.catalogue import Catalogue
 from diptych.retrieval.encoded_slice import EncodedSlice
-from diptych.retrieval.explanation import decode_lesion
 from diptych.search import PANELS, Filter, Query, SearchEngine, load_arrays, save_arrays
+
+if TYPE_CHECKING:
+    from diptych.model import FeatureDecomposingNetwork
 
 SAMPLED = 48
 """Archived slices whose nearest neighbours tell what is usual."""
@@ -56,31 +57,37 @@ class TrustCheck:
     """Compares queries with an archive; what is usual in the archive is worked out once, and kept in its cache folder.
 
     Args:
-        network: the archive's model.
         catalogue: the archive's content.
         engine: searches it.
         cache: the archive's cache folder; without one, what is usual is worked out by every `TrustCheck`.
+        error_limit: quantisation error that is worth a warning, fitted to the model's training patients.
     """
 
     def __init__(
         self,
-        network: FeatureDecomposingNetwork,
         catalogue: Catalogue,
         engine: SearchEngine,
         *,
         cache: Path | None = None,
+        error_limit: float | None = None,
     ) -> None:
-        self.network = network
         self.catalogue = catalogue
         self.engine = engine
         self.cache = cache
+        self.error_limit = error_limit
         self._usual: dict[tuple[str, str, bool], list[float]] = {}
 
-    def check(self, subject: EncodedSlice, *, metric: str = "euclidean") -> Trust:
-        """Look at one query."""
+    def check(
+        self,
+        subject: EncodedSlice,
+        *,
+        lesioned: bool,
+        quantisation_error: float | None = None,
+        metric: str = "euclidean",
+    ) -> Trust:
+        """Look at one query: whether its codes show a lesion, and how far from its codes it lay, is known before."""
         own = [self.catalogue.patients[key] for key in subject.patients if key in self.catalogue.patients]
         warnings = list(subject.warnings)
-        lesioned = bool(decode_lesion(self.network, subject.abnormal_ids[None]).any())
         isolation: dict[str, float | None] = {}
         for panel in PANELS:
             nearest = self._nearest(_panel_query(panel, getattr(subject, f"{panel}_ids"), own, metric))
@@ -94,9 +101,13 @@ class TrustCheck:
         rare = self.rare_codes(subject, own)
         if rare > MANY_RARE:
             warnings.append(f"{rare:.0%} of its codes are hardly ever seen in that place; matches may mean little.")
-        return Trust(
-            quantisation_error(self.network, subject), isolation["normal"], isolation["abnormal"], rare, tuple(warnings)
-        )
+        error = quantisation_error
+        if error is not None and self.error_limit is not None and error > self.error_limit:
+            warnings.append(
+                f"The codes hold this slice worse than any the model learnt from (error {error:.2f}, usual up to "
+                f"{self.error_limit:.2f}); matches may mean little."
+            )
+        return Trust(error, isolation["normal"], isolation["abnormal"], rare, tuple(warnings))
 
     def usual(self, panel: str, metric: str, *, lesioned: bool) -> list[float]:
         """Distances from archived slices to their nearest slice of another patient.
@@ -164,16 +175,13 @@ def _panel_query(panel: str, ids: NDArray[np.integer], exclude: list[int], metri
     return Query(abnormal=ids, by="abnormal", metric=metric, top=1, where=where)
 
 
-@torch.no_grad()
-def quantisation_error(network: FeatureDecomposingNetwork, subject: EncodedSlice) -> float | None:
-    """Mean over both panels of the error in a cell over the variance of the codebook."""
-    if subject.image is None:
-        return None
+def quantisation_error(network: FeatureDecomposingNetwork, image: NDArray[np.float32]) -> float:
+    """Mean over both panels of the error in a cell over the variance of the codebook, for an image `[C, H, W]`."""
+    import torch
+
     device = network.normal_quantizer.codebook.device
-    whole = network.decompose(torch.from_numpy(np.ascontiguousarray(subject.image[None])).to(device))
-    panels = (whole.normal_error, network.normal_quantizer), (whole.abnormal_error, network.abnormal_quantizer)
-    return float(np.mean([float(error.mean()) / _variance(quantizer) for error, quantizer in panels]))
-
-
-def _variance(quantizer: VectorQuantizer) -> float:
-    return float(quantizer.codebook.var(dim=0).sum()) or 1.0
+    with torch.no_grad():
+        whole = network.decompose(torch.from_numpy(np.ascontiguousarray(image[None])).to(device))
+    errors = {"normal": whole.normal_error, "abnormal": whole.abnormal_error}
+    variances = {panel: float(codes.var(axis=0, ddof=1).sum()) or 1.0 for panel, codes in network.codebooks.items()}
+    return float(np.mean([float(error.mean()) / variances[panel] for panel, error in errors.items()]))

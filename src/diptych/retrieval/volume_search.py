@@ -97,6 +97,8 @@ class VolumeSearch:
 
     def spread(self, query: Query, panel: str) -> float:
         """Standard deviation of the distance between random volumes; 1 where all distances are equal."""
+        if query.spreads is not None:
+            return query.spreads[query.metric, panel]
         key = panel, query.metric, self.engine.region(query).tobytes()
         if key not in self._spreads:
             pairs = np.random.default_rng(0).integers(self.engine.index.volumes, size=(SPREAD_PAIRS, 2)).tolist()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.search.query import PANELS, Match, PanelMatch
-from diptych.search.score import Score, Term
+from diptych.search.score import Keys, Score, Term
 from diptych.search.search_index import SearchIndex
 
 
@@ -26,6 +26,7 @@ def explain(
     index: SearchIndex,
     volumes: NDArray[np.int64],
     slices: NDArray[np.int64],
+    keys: Keys,
 ) -> list[Match]:
     """Matches for the best slices of the best volumes, in their order."""
     compared = {panel: parts(term, index.codes[panel].ids(slices)) for panel, term in terms.items() if term is not None}
@@ -41,8 +42,12 @@ def explain(
     )
     patients = index.patient_of_volume[volumes].tolist()
     grids = shares.reshape(-1, *index.grid)
-    rows = zip(slices.tolist(), volumes.tolist(), patients, total.tolist(), grids, normal, abnormal, strict=True)
-    return [Match(*row) for row in rows]
+    places = zip(slices.tolist(), volumes.tolist(), patients, keys.tolist(), strict=True)
+    found = zip(total.tolist(), grids, normal, abnormal, strict=True)
+    return [
+        Match(place, volume, patient, *rest, key=key)
+        for (place, volume, patient, key), rest in zip(places, found, strict=True)
+    ]
 
 
 def _panel_matches(

@@ -147,6 +147,8 @@ class SearchEngine:
 
     def spread(self, query: Query, panel: str) -> float:
         """How far apart the archive's slices are in the query's metric and region: what `both` divides by."""
+        if query.spreads is not None:
+            return query.spreads[query.metric, panel]
         region = self.region(query)
         key = panel, query.metric, region.tobytes()
         if key not in self._spreads:
@@ -172,7 +174,7 @@ class SearchEngine:
             or (self.term(query, panel) if getattr(query, panel) is not None else None)
             for panel in PANELS
         }
-        return explain(score, terms, self.index, volumes, slices)
+        return explain(score, terms, self.index, volumes, slices, keys[volumes])
 
 
 def _best_slices(score: Score, selection: Selection, volumes: NDArray[np.int64], pool: Pool) -> NDArray[np.int64]:

@@ -83,20 +83,18 @@ class LabelMaps:
         if len(known) > 256:
             raise InputError(f"{len(known)} states of pixels: label maps that belong together have at most 256")
         states = np.stack([known // (LEVELS + 1) ** (classes - 1 - c) % (LEVELS + 1) for c in range(classes)], axis=1)
-        pixels = np.searchsorted(known, keys).astype(np.uint8)
+        return cls.of_states(np.searchsorted(known, keys).astype(np.uint8), states.astype(np.uint8), (rows, columns))
+
+    @classmethod
+    def of_states(cls, pixels: Bytes, states: Bytes, grid: tuple[int, int]) -> LabelMaps:
+        """Pack the state of each pixel, `[N, H·W]`, a row of `states` `[U, C]`."""
         firsts = np.append(0, np.cumsum(_count_runs(pixels)))
         run_state, run_length = np.empty(firsts[-1], np.uint8), np.empty(firsts[-1], np.uint8)
         _list_runs(pixels, run_state, run_length)
-        blocks = levels.reshape(count, classes, BLOCKS, rows // BLOCKS, BLOCKS, columns // BLOCKS).sum(axis=(3, 5))
-        return cls(
-            np.array([rows, columns], dtype=np.int64),
-            states.astype(np.uint8),
-            run_state,
-            run_length,
-            firsts,
-            levels.sum(axis=(2, 3)).astype(np.uint16),
-            blocks.reshape(count, classes, BLOCKS**2).astype(np.uint8),
-        )
+        blocks = np.zeros((len(pixels), states.shape[1], BLOCKS**2), dtype=np.uint8)
+        _sum_blocks(pixels, states, _block_of_pixel(grid), blocks)
+        areas = blocks.sum(axis=2, dtype=np.uint16)
+        return cls(np.array(grid, dtype=np.int64), states, run_state, run_length, firsts, areas, blocks)
 
     def levels(self, rows: NDArray[np.integer]) -> Levels:
         """Unpack some maps, `[n, C, H, W]`."""
@@ -176,6 +174,22 @@ class LabelMaps:
         if not fits or not np.array_equal(_covered(maps.run_length, maps.firsts), np.full(count, maps.size.prod())):
             raise ValueError("arrays of label maps that do not fit together")
         return maps
+
+
+def _block_of_pixel(grid: tuple[int, int]) -> NDArray[np.int64]:
+    """The block that each pixel lies in, row by row, `[H·W]`."""
+    rows, columns = (np.arange(side) * BLOCKS // side for side in grid)
+    return np.asarray((rows[:, None] * BLOCKS + columns).reshape(-1))
+
+
+@compiled
+def _sum_blocks(pixels: Bytes, states: Bytes, block: NDArray[np.int64], blocks: Bytes) -> None:
+    for row in range(len(pixels)):
+        for at in range(pixels.shape[1]):
+            state = pixels[row, at]
+            if state > 0:
+                for c in range(states.shape[1]):
+                    blocks[row, c, block[at]] += states[state, c]
 
 
 @compiled

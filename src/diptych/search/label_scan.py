@@ -2,7 +2,7 @@
 
 The distance of two maps is 1 - the mean Dice coefficient over the classes that either has. Bounds, cheapest first:
 
-    areas     2 · shared / (a + b) is at most 2 · min(a, b) / (a + b): one byte of each area decides, by a table
+    groups    what eight neighbouring maps have at most in each block (`label_groups.py`)
     blocks    what two maps share is at most the sum over blocks of the smaller amount
     runs      the maps themselves, run by run
 
@@ -18,29 +18,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.compiling import compiled
+from diptych.compiling import compiled, prefetch
 from diptych.search.label_maps import BLOCKS, LEVELS, LabelMaps, Levels
 
 REACH_MM = 6.0
 """From this far on a neighbouring slice has no say; chosen on training and validation patients."""
-SCALE = 1 << 16
-PRESENT = 1 << 24
-SLACK = 1e-6
+FIELDS = 5
+"""Classes in one word of 64 bits, 12 each: a map of 32 × 32 pixels has 3072 levels at most."""
+FIELD = np.uint64(12)
+MASK = np.uint64((1 << 12) - 1)
+SLACK = 1e-5
 """Room for rounding: a bound may be low, never high."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-def area_bytes(areas: NDArray[np.integer], largest: int) -> NDArray[np.uint8]:
-    """Areas on a logarithmic scale from 1 (one level of one pixel) to 255 (`largest`); 0 is nothing at all.
-
-    >>> area_bytes(np.array([0, 1, 3072]), 3072).tolist()
-    [0, 1, 255]
-    """
-    scale = 1 + np.floor(254 * np.log2(np.maximum(np.arange(largest + 1), 1)) / np.log2(largest))
-    scale[0] = 0
-    return np.asarray(scale.astype(np.uint8)[areas])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +56,23 @@ class LabelQuery:
             np.cumsum(np.minimum(self.levels.reshape(classes, -1), level), axis=1, out=sums[:, level, 1:])
         return sums
 
+    def packed(self, states: NDArray[np.uint8]) -> NDArray[np.uint64]:
+        """The same for whole states, all classes in few words: 12 bits hold what a map shares in a class.
+
+        `[U, H·W + 1, W]`: levels that U states share with the query in all pixels before the i-th.
+        """
+        key = states.tobytes()
+        if key not in self._packed:
+            classes, pixels = len(self.levels), self.levels[0].size
+            sums = np.zeros((len(states), pixels + 1, -(-classes // FIELDS)), dtype=np.uint64)
+            _add_up_states(states, self.levels.reshape(classes, -1), sums)
+            self._packed[key] = sums
+        return self._packed[key]
+
+    @cached_property
+    def _packed(self) -> dict[bytes, NDArray[np.uint64]]:
+        return {}
+
     @cached_property
     def inside(self) -> NDArray[np.uint16]:
         """Pixels of the region before the i-th, `[H·W + 1]`; empty without a region."""
@@ -83,17 +91,6 @@ class LabelQuery:
         out = np.zeros((1, rows, columns)) if self.region is None else LEVELS * ~self.region[None]
         return np.asarray(_block_sums(out)[0].astype(np.uint8))
 
-    def area_table(self, largest: int) -> NDArray[np.int32]:
-        """By class and byte of an area: an upper bound of its Dice in 1/SCALE, and PRESENT where the class counts."""
-        sizes = np.arange(largest + 1)
-        places = area_bytes(sizes, largest)
-        table = np.zeros((len(self.levels), 256), dtype=np.int32)
-        for row, area in zip(table, self.areas.tolist(), strict=True):
-            dice = 2 * np.minimum(sizes, area) / np.maximum(sizes + area, 1)
-            np.maximum.at(row, places, np.ceil(dice * SCALE).astype(np.int32))
-            row += PRESENT * (np.arange(256) > 0 if area == 0 else np.ones(256, dtype=np.bool_)).astype(np.int32)
-        return table
-
 
 def _block_sums(levels: NDArray[np.generic]) -> NDArray[np.int64]:
     """Sums over blocks, `[C, BLOCKS²]`."""
@@ -105,18 +102,11 @@ def _block_sums(levels: NDArray[np.generic]) -> NDArray[np.int64]:
 def exact_distances(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
     """1 - mean Dice between the query and some maps, `[n]`."""
     out = np.empty(len(rows))
-    _exact(
-        maps.states,
-        maps.run_state,
-        maps.run_length,
-        maps.firsts,
-        maps.areas,
-        query.areas,
-        query.shared,
-        query.inside,
-        rows,
-        out,
-    )
+    runs = maps.run_state, maps.run_length, maps.firsts, maps.areas
+    if query.region is None:
+        _exact(*runs, query.areas, query.packed(maps.states), rows, out)
+    else:
+        _exact_within(maps.states, *runs, query.areas, query.shared, query.inside, rows, out)
     return out
 
 
@@ -137,7 +127,62 @@ def block_bounds(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
 
 
 @compiled
+def _add_up_states(states: NDArray[np.uint8], levels: Levels, sums: NDArray[np.uint64]) -> None:
+    for state in range(len(states)):
+        for at in range(levels.shape[1]):
+            for word in range(sums.shape[2]):
+                sums[state, at + 1, word] = sums[state, at, word]
+            for c in range(states.shape[1]):
+                if states[state, c] > 0:
+                    shared = np.uint64(min(states[state, c], levels[c, at]))
+                    sums[state, at + 1, c // FIELDS] += shared << (np.uint64(c % FIELDS) * FIELD)
+
+
+@compiled
 def _exact(
+    run_state: NDArray[np.uint8],
+    run_length: NDArray[np.uint8],
+    firsts: Ints,
+    areas: NDArray[np.uint16],
+    query_areas: Ints,
+    packed: NDArray[np.uint64],
+    rows: Ints,
+    out: Floats,
+) -> None:
+    """Two look-ups a run, whatever it holds; words that lack a class have zeros."""
+    words, pixels = np.uint64(packed.shape[2]), np.uint64(packed.shape[1])
+    flat = packed.reshape(-1)
+    for place in range(len(rows)):
+        row = rows[place]
+        if place + 2 < len(rows):
+            ahead = firsts[rows[place + 2]]
+            for line in range(4):
+                prefetch(run_state, min(ahead + 64 * line, len(run_state) - 1))
+                prefetch(run_length, min(ahead + 64 * line, len(run_state) - 1))
+        one, two, at = np.uint64(0), np.uint64(0), np.uint64(0)
+        for run in range(np.uint64(firsts[row]), np.uint64(firsts[row + 1])):
+            end = at + np.uint64(run_length[run]) + np.uint64(1)
+            state = np.uint64(run_state[run])
+            if state > np.uint64(0):
+                first = state * pixels
+                one += flat[(first + end) * words] - flat[(first + at) * words]
+                if words > np.uint64(1):
+                    two += flat[(first + end) * words + np.uint64(1)] - flat[(first + at) * words + np.uint64(1)]
+            at = end
+        present, total = 0, 0.0
+        for c in range(len(query_areas)):
+            both = query_areas[c] + np.int64(areas[row, c])
+            word = one if c < FIELDS else two
+            common = np.int64((word >> (np.uint64(c % FIELDS) * FIELD)) & MASK)
+            if both > 0:
+                present += 1
+            if common > 0:
+                total += 2.0 * common / both
+        out[place] = 1.0 - total / present if present > 0 else 0.0
+
+
+@compiled
+def _exact_within(
     states: NDArray[np.uint8],
     run_state: NDArray[np.uint8],
     run_length: NDArray[np.uint8],
@@ -241,38 +286,6 @@ def _bound_by_blocks(
         out[place] = 1.0 - total / present if present > 0 else 0.0
 
 
-@compiled
-def add_area_bounds(
-    bytes_: NDArray[np.uint8],
-    table: NDArray[np.int32],
-    weight: float,
-    starts: Ints,
-    stops: Ints,
-    begins: Ints,
-    bounds: NDArray[np.float32],
-    lowest: NDArray[np.float32],
-) -> None:
-    """Add weighted bounds by area of the rows in the ranges to `bounds`, from `begins` on; each range's lowest."""
-    share = np.zeros(table.shape[0] + 1, np.float32)
-    for count in range(1, len(share)):
-        share[count] = np.float32(weight / (SCALE * count))
-    for r in range(len(starts)):
-        best = np.float32(np.inf)
-        for row in range(starts[r], stops[r]):
-            total = np.int32(0)
-            for c in range(table.shape[0]):
-                total += table[c, bytes_[row, c]]
-            present = np.int64(total) >> 24
-            bound = np.float32(0.0)
-            if present > 0:
-                bound = np.float32(weight) - np.float32(total & (PRESENT - 1)) * share[present]
-            at = begins[r] + row - starts[r]
-            bound += bounds[at]
-            bounds[at] = bound
-            best = min(best, bound)
-        lowest[r] = best
-
-
 def pair_distances(maps: LabelMaps, one: Ints, other: Ints, region: NDArray[np.bool_] | None) -> Floats:
     """1 - mean Dice between maps of a list, pair by pair, within a region of pixels."""
     inside = np.ones(int(maps.size.prod()), np.bool_) if region is None else np.ascontiguousarray(region).reshape(-1)
@@ -364,4 +377,16 @@ def mark_neighbours(
                 while j < ends[r] and abs(heights[j] - heights[i]) < REACH_MM:
                     needed[j] = True
                     j += 1
+        begin = ends[r]
+
+
+@compiled
+def best_places(values: Floats, ends: Ints, lowest: Floats, places: Ints) -> None:
+    """The smallest value of each range, and the first place that has it; ranges lie one after the other."""
+    begin = np.int64(0)
+    for r in range(len(ends)):
+        lowest[r], places[r] = np.inf, begin
+        for i in range(begin, ends[r]):
+            if values[i] < lowest[r]:
+                lowest[r], places[r] = values[i], i
         begin = ends[r]

@@ -5,9 +5,9 @@ Knows the words of a search, not how it is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from diptych.errors import UsageError
 
 PANELS = ("normal", "abnormal")
-By = Literal["normal", "abnormal", "both"]
+By = Literal["normal", "abnormal", "both", "anatomy", "lesion"]
+"""What to search by. Users say anatomy and lesion; queries and questions turn these into the paper's two words."""
+WORDS = {"normal": "anatomy", "abnormal": "lesion"}
+"""The panels as users call them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,15 @@ class Query:
     """One match per volume, or one per patient."""
     where: Filter = field(default_factory=Filter)
     """Which slices may be found."""
+    archived: int | None = None
+    """Place in the index of the archived slice that asks, where one does: what its codes decode to is stored."""
+    decoded: Mapping[str, Any] | None = None
+    """What its codes decode to, by panel, where somebody has decoded them already."""
+    spreads: Mapping[tuple[str, str], float] | None = None
+    """How far apart slices are, by metric and panel, in a larger archive that the searched one is a part of."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", panel_named(self.by))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,20 +99,27 @@ class Match:
     """The normal panels compared, where the query has one."""
     abnormal: PanelMatch | None
     """The abnormal panels compared, where the query has one."""
+    key: float = 0.0
+    """What orders the matches of one query exactly, where rounding may make distances equal."""
 
 
 def panel_named(word: str) -> By:
     """What to search by, in a user's words (anatomy, lesion) or in the paper's (normal, abnormal)."""
-    by = {"anatomy": "normal", "lesion": "abnormal"}.get(word, word)
-    if by not in get_args(By):
+    by = {said: panel for panel, said in WORDS.items()}.get(word, word)
+    if by not in (*PANELS, "both"):
         raise UsageError(f"by {word!r}: search by anatomy, lesion or both (the paper's words: normal, abnormal)")
     return cast(By, by)
+
+
+def panel_word(by: str) -> str:
+    """What a search is by, as users say it: anatomy, lesion or both."""
+    return WORDS.get(by, by)
 
 
 def panels_of(by: str) -> tuple[str, ...]:
     """The panels that a search looks at."""
     if by not in (*PANELS, "both"):
-        raise UsageError(f"by {by!r}: search by normal, abnormal or both")
+        raise UsageError(f"by {by!r}: search by anatomy, lesion or both")
     return PANELS if by == "both" else (by,)
 
 

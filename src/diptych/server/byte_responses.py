@@ -17,7 +17,7 @@ from diptych.server.service import Service
 from diptych.server.slice_pictures import Drawing, Kind, draw
 
 HEIGHT, THUMBNAIL = 384, 96
-DECODED = ("reconstruction", "twin", "difference")
+DECODED = ("reconstruction", "twin", "refined", "difference")
 """Pictures that take a decoder's time."""
 KEEP, ASK_AGAIN = "private, max-age=86400", "private, no-cache"
 

@@ -129,13 +129,13 @@ class Cases:
     def volume(self, key: str) -> Case:
         """An archived volume."""
         archive = self.library.current
-        if key not in self.library.places(archive):
+        if key not in archive.catalogue.places_of_keys:
             raise not_found(f"volume {key[:80]!r}: the archive holds none of that key")
         return self._volumes.get((archive.catalogue.version, key), lambda: self._open(archive, key))
 
     def _open(self, archive: Archive, key: str) -> Case:
         record = archive.store.record(key)
-        info, folder = record.info, archive.store.path
+        info, folder = record.info, archive.store.folder_of(record.info)
         if any(not file.is_copy for file in info.files):
             info, folder = self._copy_references(archive, info)
         files = {file.role: file for file in info.files}
@@ -143,8 +143,9 @@ class Cases:
 
     def _copy_references(self, archive: Archive, info: VolumeInfo) -> tuple[VolumeInfo, Path]:
         """Originals are never handed out: their headers may name the patient."""
-        files = patient_files(archive.store.path, info)
-        labels = {f.role: copy_path(archive.store.path, f) for f in info.files if f.role not in CHANNELS}
+        folder = archive.store.folder_of(info)
+        files = patient_files(folder, info)
+        labels = {f.role: copy_path(folder, f) for f in info.files if f.role not in CHANNELS}
         volume = read_patient(replace(files, lesion=labels.get("lesion"), anatomy=labels.get("anatomy")))
         return replace(info, files=write_copies(self.folder, volume)), self.folder
 

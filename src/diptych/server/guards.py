@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException
@@ -29,6 +30,8 @@ from diptych.server.settings import ServerSettings
 from diptych.server.sign_in import NOBODY, WHO, SignIn
 
 API = "/api/v1"
+PREFIX: ContextVar[str] = ContextVar("prefix", default="")
+"""What stands before the API in the addresses of one of several archives (`side_by_side.py`)."""
 OPEN = (f"{API}/health", f"{API}/docs", f"{API}/openapi.json")
 """Parts of the API for everybody."""
 SESSION = f"{API}/session"

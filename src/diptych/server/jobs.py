@@ -7,6 +7,7 @@ queues are bounded, and finished jobs are remembered for a while. Work that repo
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from queue import Full, Queue
 from threading import Event, Lock, Thread
 from typing import Literal, get_args
 
-from diptych.errors import DiptychError
+from diptych.errors import DiptychError, UsageError
 from diptych.progress import Progress
 from diptych.server.problems import Problem, not_found
 
@@ -48,15 +49,22 @@ class Job:
     message: str = ""
     error: str | None = None
     cancelled: Event = field(default_factory=Event, repr=False)
+    seconds: float = math.inf
+    """How long it may take once it has begun."""
+    began: float = 0.0
 
     @property
     def over(self) -> bool:
         return self.state in ("done", "failed")
 
     def report(self, done: int, total: int, note: str = "") -> None:
-        """A `Progress`; this is also where a cancelled job stops."""
+        """A `Progress`; this is also where a job stops that was cancelled, or has taken its time."""
         if self.cancelled.is_set():
             raise Cancelled("cancelled")
+        if time.monotonic() - self.began > self.seconds:
+            raise UsageError(
+                f"{self.kind}: took longer than {self.seconds:g} seconds and was stopped; send less at a time"
+            )
         self.done, self.total, self.message = done, total, note
 
 
@@ -69,9 +77,9 @@ class Jobs:
         self._known: OrderedDict[str, Job] = OrderedDict()
         self._lock = Lock()
 
-    def submit(self, lane: Lane, kind: str, work: Work) -> Job:
-        """Queue some work; a full queue is refused."""
-        job = Job(kind, work)
+    def submit(self, lane: Lane, kind: str, work: Work, *, seconds: float = math.inf) -> Job:
+        """Queue some work, which may take so long; a full queue is refused."""
+        job = Job(kind, work, seconds=seconds)
         with self._lock:
             queue = self._lanes.get(lane) or self._open(lane)
             try:
@@ -125,7 +133,7 @@ def _do(job: Job) -> None:
     if job.cancelled.is_set():
         job.error, job.state = "cancelled", "failed"
         return
-    job.state = "running"
+    job.state, job.began = "running", time.monotonic()
     try:
         job.work(job.report)
     except DiptychError as error:

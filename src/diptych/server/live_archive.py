@@ -10,9 +10,10 @@ import time
 from threading import Lock
 
 from diptych.errors import ArchiveError
+from diptych.metrics.searcher import DEFAULT
 from diptych.progress import Progress, silent
 from diptych.retrieval import Archive, Question
-from diptych.retrieval.catalogue import Catalogue
+from diptych.search import PANELS
 
 CHECK_EVERY = 1.0
 
@@ -26,7 +27,6 @@ class Library:
         self._refreshing = Lock()
         self.problem: str | None = None
         """Why the newest version cannot be read; what is in memory is searched meanwhile."""
-        self._places: tuple[Catalogue | None, dict[str, int]] = (None, {})
 
     @property
     def current(self) -> Archive:
@@ -57,21 +57,14 @@ class Library:
         """Names of the network's channels, in their order."""
         return self._archive.description.channels
 
-    def places(self, archive: Archive) -> dict[str, int]:
-        """The number of each volume in the archive's catalogue, by its key."""
-        known, places = self._places
-        if known is not archive.catalogue:
-            places = {info.volume_key: place for place, info in enumerate(archive.catalogue.volumes)}
-            self._places = archive.catalogue, places
-        return places
-
     def warm_up(self, progress: Progress = silent) -> None:
-        """Ask once in each metric of codes, so that the first reader need not wait for compilers and tables."""
+        """Ask once in every way that begins at once, the default first: compilers and tables keep no reader waiting."""
         archive = self.current
-        catalogue = archive.catalogue
+        catalogue, searcher = archive.catalogue, archive.searcher
         subject = archive.stored(catalogue.volumes[0].volume_key, z_index=int(catalogue.z_index[0]))
-        searcher = archive.searcher
-        metrics = [metric for metric in searcher.offered("both") if not searcher.decodes(metric)]
+        metrics = [DEFAULT, *(metric for metric in searcher.offered("both") if searcher.ready(metric))]
         for done, metric in enumerate(metrics, start=1):
             archive.query(subject, Question(metric=metric, top=1))
             progress(done, len(metrics), metric)
+        if archive.patient_search.labels.keys() >= set(PANELS):
+            archive.similar_patients(archive.store.record(catalogue.volumes[0].volume_key), Question(top=1))

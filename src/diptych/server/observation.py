@@ -30,11 +30,12 @@ TOUCHED: ContextVar[set[str] | None] = ContextVar("touched", default=None)
 """Keys of volumes and uploads that the request at hand looks at, in whatever thread."""
 
 _EVENTS: dict[str, tuple[str, ...]] = {
-    "search": ("search", "findComparators", "findSimilarVolumes", "getVolume"),
+    "search": ("search", "findComparators", "findSimilarVolumes", "findSimilarPatients", "getVolume"),
     "view": (
         "viewSubject", "explainMatch", "getVolumeSlice", "getVolumeChannel", "getVolumeLabels",
-        "getUploadSlice", "getUploadChannel", "getUploadLabels",
+        "getUploadSlice", "getUploadChannel", "getUploadLabels", "getPacsPlace",
     ),
+    "send": ("sendResults",),
     "export": ("exportAnswer", "exportVolumePrediction", "exportUploadPrediction"),
     "upload": ("uploadPatient", "correctUpload"),
     "delete": ("deleteUpload",),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from diptych.errors import UsageError
+from diptych.search.query import By, panel_named, panel_word
 
 Key = Annotated[str, Field(min_length=1, max_length=256)]
 Z = Annotated[int, Field(ge=0, le=65_535, description="Index of the axial plane in its volume, from the bottom.")]
@@ -146,8 +147,11 @@ class SearchFilter(Asked):
 class AskedBy(Asked):
     """What every search has: how to compare, and what may be found."""
 
-    by: Literal["normal", "abnormal", "both"] = Field(default="both", description="The anatomy, the lesion, or both.")
-    weight: float = Field(default=0.5, ge=0, le=1, description="Share of the normal panel in a search by both.")
+    by: By = Field(
+        default="both",
+        description="The anatomy, the lesion, or both; normal and abnormal are the paper's words for them.",
+    )
+    weight: float = Field(default=0.5, ge=0, le=1, description="Share of the anatomy in a search by both.")
     combine: Literal["normalised", "paper"] = Field(
         default="normalised", description="By both: distances divided by their spread in the archive, or added raw."
     )
@@ -162,20 +166,25 @@ class AskedBy(Asked):
     region: Region | None = None
     include_own: bool = Field(default=False, description="Whether the subject's own patient may be found.")
 
+    @field_validator("by")
+    @classmethod
+    def _panel(cls, by: By) -> By:
+        return panel_named(by)
+
 
 class SearchRequest(AskedBy):
     """A question about a slice."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"subject": {"volume": "Phantom-02023-00003", "z": 40}, "by": "abnormal", "top": 5}]
+            "examples": [{"subject": {"volume": "Phantom-02023-00003", "z": 40}, "by": "lesion", "top": 5}]
         }
     )
 
     subject: Subject
     inside_lesion: bool = Field(default=False, description="Compare only where the subject's lesion is predicted.")
     anywhere: Literal["shifted", "mirrored", "both", "histogram"] | None = Field(
-        default=None, description="Find the lesion elsewhere too; needs `by` abnormal."
+        default=None, description="Find the lesion elsewhere too; needs `by` lesion."
     )
     level_mm: float | None = Field(
         default=None, ge=1, le=200, description="Find only slices within so many millimetres of the subject's level."
@@ -189,6 +198,15 @@ class VolumeSearchRequest(AskedBy):
     """A question about a whole volume."""
 
     subject: PlainSubject
+
+
+class PatientSearchRequest(AskedBy):
+    """A question about a whole patient, compared in three dimensions."""
+
+    subject: PlainSubject
+    anywhere: Literal["shifted", "mirrored", "both"] | None = Field(
+        default=None, description="Find the lesion elsewhere too; needs `by` abnormal."
+    )
 
 
 class ViewRequest(Asked):
@@ -207,11 +225,18 @@ class ExplainRequest(Asked):
 
 
 class ExportedLane(Asked):
-    """One list of an export."""
+    """One list of an export: slices, or whole patients."""
 
     title: str = Field(min_length=1, max_length=80, description="What the list is called in the export.")
-    search: SearchRequest
+    search: SearchRequest | None = None
     comparators: bool = Field(default=False, description="Whether these are lesion-free comparators.")
+    patients: PatientSearchRequest | None = Field(default=None, description="Whole patients, instead of `search`.")
+
+    @model_validator(mode="after")
+    def _one_question(self) -> ExportedLane:
+        if (self.search is None) == (self.patients is None):
+            raise ValueError("a list has either a search or patients")
+        return self
 
 
 class Measurement(Asked):
@@ -246,7 +271,7 @@ class ExportRequest(Asked):
         """Every list that is asked for."""
         if self.search is None:
             return self.lanes
-        return [ExportedLane(title=f"By {self.search.by}", search=self.search)]
+        return [ExportedLane(title=f"By {panel_word(self.search.by)}", search=self.search)]
 
 
 class ChannelChoice(Asked):

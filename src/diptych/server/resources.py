@@ -15,10 +15,13 @@ from diptych.archive import VolumeInfo
 from diptych.description import LabelClass as Named
 from diptych.drawing.sheet import NOTICE
 from diptych.retrieval import Archive
+from diptych.retrieval.question import LEVEL_MM
 from diptych.retrieval.sketch import SKETCH_FILE
+from diptych.search import PANELS
 from diptych.server.cases import Case, representative
-from diptych.server.guards import API
+from diptych.server.guards import API, PREFIX
 from diptych.server.schemas import (
+    ArchiveLink,
     ArchiveResource,
     Geometry,
     LabelClass,
@@ -51,11 +54,15 @@ def archive_resource(service: Service) -> ArchiveResource:
         channels=list(library.channels),
         metrics=_metrics(service, archive),
         default_metric=archive.searcher.default,
+        default_level_mm=LEVEL_MM,
+        can_find_patients=archive.patient_search.labels.keys() >= set(PANELS),
         lesion_classes=_classes(archive.description.lesion),
         anatomy_classes=_classes(archive.description.anatomy),
         sources=sorted({info.source for info in catalogue.volumes if info.source}),
         tags=sorted({tag for info in catalogue.volumes for tag in info.tags}),
         problems=list(catalogue.problems),
+        disease=archive.description.disease,
+        beside=[ArchiveLink(name=one.name, disease=one.disease, path=one.path) for one in service.beside],
     )
 
 
@@ -80,6 +87,7 @@ def _model(archive: Archive) -> ModelResource:
         grid=archive.store.model.grid,
         pixel_spacing_mm=spacing,
         can_sketch=archive.model_folder is not None and (archive.model_folder / SKETCH_FILE).is_file(),
+        can_refine=archive.refiner is not None,
     )
 
 
@@ -188,10 +196,16 @@ def case_pictures(service: Service, case: Case, z: int, channel: str) -> Picture
         label=url("label") if "lesion" in case.files else None,
         reconstruction=url("reconstruction"),
         twin=url("twin"),
+        refined=url("refined") if _can_be_refined(service, case) else None,
         mask=url("mask"),
         difference=url("difference"),
         anatomy=url("anatomy") if has_anatomy else None,
     )
+
+
+def _can_be_refined(service: Service, case: Case) -> bool:
+    archive = service.library.current
+    return archive.refiner is not None and all(name in case.files for name in archive.description.channels)
 
 
 def picture_url(case: Case, z: int, kind: Kind, channel: str = DEFAULT_CHANNEL) -> str:
@@ -211,4 +225,5 @@ def content_version(info: VolumeInfo) -> str:
 
 
 def _url(path: str, **query: str) -> str:
-    return f"{API}/{path}?{urlencode(query)}" if query else f"{API}/{path}"
+    whole = f"{PREFIX.get()}{API}/{path}"
+    return f"{whole}?{urlencode(query)}" if query else whole

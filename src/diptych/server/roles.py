@@ -22,6 +22,7 @@ ROLE_OF: dict[str, str] = {
     "getVolume": "search",
     "search": "search",
     "findComparators": "search",
+    "findSimilarPatients": "search",
     "findSimilarVolumes": "search",
     "getVolumeSlice": "read",
     "getVolumeLesion": "read",
@@ -47,6 +48,8 @@ ROLE_OF: dict[str, str] = {
     "getUploadLabels": "upload",
     "exportUploadPrediction": "upload",
     "archiveUpload": "curate",
+    "getPacsPlace": "read",
+    "sendResults": "send",
 }
 
 

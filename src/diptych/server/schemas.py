@@ -35,7 +35,7 @@ class Health(BaseModel):
 
 class SessionResource(BaseModel):
     user: str
-    roles: list[str] = Field(description="What this user may do: search, read, upload, curate, administer.")
+    roles: list[str] = Field(description="What this user may do: search, read, upload, curate, send, administer.")
 
 
 class ModelResource(BaseModel):
@@ -44,6 +44,7 @@ class ModelResource(BaseModel):
     grid: tuple[int, int] = Field(description="Rows and columns of the code grid.")
     pixel_spacing_mm: tuple[float, float] | None = Field(description="Between rows and between columns.")
     can_sketch: bool = Field(description="Whether painted lesions can be asked about.")
+    can_refine: bool = Field(description="Whether healthy twins can be painted in the patient's own pixels.")
 
 
 class Metric(BaseModel):
@@ -56,6 +57,14 @@ class LabelClass(BaseModel):
     id: int
     name: str
     colour: str = Field(examples=["#0072b2"])
+
+
+class ArchiveLink(BaseModel):
+    """An archive that the same service holds."""
+
+    name: str
+    disease: str
+    path: str = Field(description="Where its page is; its API lies below.")
 
 
 class ArchiveResource(BaseModel):
@@ -71,11 +80,17 @@ class ArchiveResource(BaseModel):
     channels: list[str]
     metrics: list[Metric]
     default_metric: str
+    default_level_mm: float = Field(
+        description="How many millimetres above and below make a good question about this level; see `level_mm`."
+    )
+    can_find_patients: bool = Field(description="Whether whole patients can be asked for: label maps are stored.")
     lesion_classes: list[LabelClass]
     anatomy_classes: list[LabelClass]
     sources: list[str]
     tags: list[str]
     problems: list[str] = Field(description="Damaged volumes that no answer contains; show them.")
+    disease: str
+    beside: list[ArchiveLink] = Field(description="All archives side by side, this one too; empty for a single one.")
 
 
 class PatientResource(BaseModel):
@@ -186,6 +201,16 @@ class JobResource(BaseModel):
     error: str | None = None
 
 
+class PacsResource(BaseModel):
+    """Where a volume is in the PACS that it came from."""
+
+    known: bool = Field(description="Whether it came from a PACS that this service knows.")
+    server: str | None = Field(description="The administrator's name for that server.")
+    viewer: str | None = Field(description="Address of the study in the hospital's viewer.")
+    sent: list[str] = Field(description="Results that were sent: seg, sr, twin, capture.")
+    job: str | None = Field(description="Job that fetches older studies of the patient, where the rules want it.")
+
+
 class UploadedFileResource(BaseModel):
     name: str
     bytes: int
@@ -224,7 +249,10 @@ class Pictures(BaseModel):
     image: str | None = Field(description="As scanned; null where only codes are known.")
     label: str | None = Field(description="Known lesion as an overlay; null where unknown.")
     reconstruction: str
-    twin: str = Field(description="The generated healthy twin.")
+    twin: str = Field(description="The generated healthy twin, decoded from the normal code.")
+    refined: str | None = Field(
+        description="As scanned, with generated healthy tissue in place of the lesion; null without image or refiner."
+    )
     mask: str = Field(description="The predicted lesion as an overlay.")
     difference: str = Field(description="What is brighter (violet) and darker (green) than the twin, as an overlay.")
     anatomy: str | None = Field(description="The predicted anatomy as an overlay.")
@@ -335,6 +363,7 @@ class SearchResponse(BaseModel):
     subject: str
     matches: list[MatchResource]
     problems: list[str]
+    missing: list[str] = Field([], description="Parts of the archive that did not answer; empty for a whole answer.")
 
 
 class VolumeMatchResource(BaseModel):
@@ -354,6 +383,40 @@ class VolumeSearchResponse(BaseModel):
     metric: str
     version: str
     matches: list[VolumeMatchResource]
+    missing: list[str] = Field([], description="Parts of the archive that did not answer; empty for a whole answer.")
+
+
+class PatientMatchResource(BaseModel):
+    rank: int
+    volume_key: str
+    patient_key: str
+    distance: float = Field(description="1 - Dice in three dimensions, weighted over the panels.")
+    panels: dict[str, float] = Field(description="The same of each panel that was compared.")
+    z_index: int = Field(description="The slice that shares most with the subject's at the same height.")
+    query_z_index: int = Field(description="The subject's slice at that height.")
+    heights_mm: list[float] = Field(description="Heights at which both have slices, bottom to top.")
+    profile: list[float] = Field(description="Distance of the two slices at each of these heights.")
+    shift: list[int] = Field(description="Where the lesion was put: heights up, pixels of the map down and right.")
+    mirrored: bool
+    lesion_ratio: float | None = Field(
+        description="Amount of the match's predicted lesion over the subject's; null where lesions were not compared."
+    )
+    sex: str | None
+    age: float | None
+    source: str | None
+    z_indices: list[int] = Field(description="All slices of the volume, bottom to top.")
+    z_mm: list[float] = Field(description="Their heights.")
+    image_url: str | None = Field(description="Pictures of the slice `z_index`.")
+    label_url: str | None
+    mask_url: str
+
+
+class PatientSearchResponse(BaseModel):
+    took_ms: float
+    version: str
+    matches: list[PatientMatchResource]
+    problems: list[str]
+    missing: list[str] = Field([], description="Parts of the archive that did not answer; empty for a whole answer.")
 
 
 class Explained(BaseModel):

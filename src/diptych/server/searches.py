@@ -24,8 +24,10 @@ from diptych.retrieval import (
     region_of_rectangle,
 )
 from diptych.retrieval.encoded_slice import stored_slice
+from diptych.retrieval.patient_search import PatientMatch
 from diptych.retrieval.sketch import sketch_slice
 from diptych.search import PANELS
+from diptych.search.query import panel_word
 from diptych.server.cases import Case
 from diptych.server.painted_labels import read_labels
 from diptych.server.problems import Problem
@@ -33,6 +35,7 @@ from diptych.server.requests import (
     ArchivedSubject,
     AskedBy,
     ComposedSubject,
+    PatientSearchRequest,
     Region,
     SearchFilter,
     SearchRequest,
@@ -44,6 +47,8 @@ from diptych.server.requests import (
 from diptych.server.resources import fits, volume_summary, volume_url
 from diptych.server.schemas import (
     MatchResource,
+    PatientMatchResource,
+    PatientSearchResponse,
     SearchResponse,
     Shift,
     VolumeMatchResource,
@@ -86,7 +91,7 @@ class Asking:
         case = self.case(asked)
         z = case.representative_z if asked.z is None else asked.z
         case.place(z)
-        found = stored_slice(case.record, self.archive.encoder, z_index=z)
+        found = stored_slice(case.record, lambda: self.archive.encoder, z_index=z)
         if isinstance(asked, UploadedSubject):
             own = names_of(case.info.patient_key)
             found = replace(found, volume_key=None, patients=own, warnings=case.warnings)
@@ -163,8 +168,13 @@ class Asking:
         mirrors = asked.anywhere in ("mirrored", "both")
         subject = self.subject(asked.subject, pixels=pixels or mirrors)
         if asked.by != "abnormal" and _lacks_anatomy(asked.subject):
-            raise Problem(422, f"by {asked.by}: a sketch alone has no anatomy; search by abnormal")
+            raise Problem(422, f"by {panel_word(asked.by)}: a sketch alone has no anatomy; search by lesion")
         return (self.archive.comparators if comparators else self.archive.query)(subject, question)
+
+    def patients(self, asked: PatientSearchRequest) -> tuple[PatientMatch, ...]:
+        """The patients that are most like a whole one."""
+        question = replace(self.question(asked), anywhere=asked.anywhere)
+        return self.archive.similar_patients(self.case(asked.subject).record, question)
 
 
 def answer_slices(asking: Asking, asked: SearchRequest, *, comparators: bool = False) -> SearchResponse:
@@ -179,6 +189,7 @@ def answer_slices(asking: Asking, asked: SearchRequest, *, comparators: bool = F
         subject=answer.subject.name,
         matches=describe_matches(answer),
         problems=list(asking.archive.problems),
+        missing=list(answer.missing),
     )
 
 
@@ -186,8 +197,9 @@ def answer_volumes(asking: Asking, asked: VolumeSearchRequest) -> VolumeSearchRe
     """Search among whole volumes."""
     started = time.perf_counter()
     question, case = asking.question(asked), asking.case(asked.subject)
-    found = asking.archive.similar_volumes(case.record, question)
-    places = asking.service.library.places(asking.archive)
+    with asking.archive.noting() as missing:
+        found = asking.archive.similar_volumes(case.record, question)
+    places = asking.archive.catalogue.places_of_keys
     matches = []
     for rank, match in enumerate(found, start=1):
         summary = volume_summary(asking.archive, places[match.volume.volume_key])
@@ -197,8 +209,53 @@ def answer_volumes(asking: Asking, asked: VolumeSearchRequest) -> VolumeSearchRe
         )
     took = time.perf_counter() - started
     return VolumeSearchResponse(
-        took_ms=round(took * 1000, 2), metric=question.metric, version=asking.archive.catalogue.version, matches=matches
+        took_ms=round(took * 1000, 2),
+        metric=question.metric,
+        version=asking.archive.catalogue.version,
+        matches=matches,
+        missing=missing,
     )
+
+
+def answer_patients(asking: Asking, asked: PatientSearchRequest) -> PatientSearchResponse:
+    """Search among whole patients, in three dimensions."""
+    started = time.perf_counter()
+    archive = asking.archive
+    with archive.noting() as missing:
+        matches = describe_patients(archive, asking.patients(asked))
+    took = time.perf_counter() - started
+    return PatientSearchResponse(
+        took_ms=round(took * 1000, 2),
+        version=archive.catalogue.version,
+        matches=matches,
+        problems=list(archive.problems),
+        missing=missing,
+    )
+
+
+def describe_patients(archive: Archive, matches: Sequence[PatientMatch]) -> list[PatientMatchResource]:
+    """Matches with the heights of their slices and the addresses of their pictures."""
+    found = []
+    for rank, match in enumerate(matches, start=1):
+        info, z = match.volume, match.z_index
+        place = archive.catalogue.places_of_keys[info.volume_key]
+        rows = slice(*archive.catalogue.index.volume_starts[place : place + 2].tolist())
+        roles = {file.role for file in info.files}
+        found.append(
+            PatientMatchResource(
+                rank=rank,
+                sex=info.sex,
+                age=info.age,
+                source=info.source,
+                z_indices=archive.catalogue.z_index[rows].tolist(),
+                z_mm=archive.catalogue.z_mm[rows].round(2).tolist(),
+                image_url=volume_url(info, z, "image") if roles & set(CHANNELS) else None,
+                label_url=volume_url(info, z, "label") if "lesion" in roles else None,
+                mask_url=volume_url(info, z, "mask"),
+                **match.to_json(),
+            )
+        )
+    return found
 
 
 def describe_matches(answer: Answer) -> list[MatchResource]:

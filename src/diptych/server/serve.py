@@ -9,45 +9,52 @@ from __future__ import annotations
 import ctypes
 import errno
 import logging
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from diptych.errors import UsageError
 from diptych.processes import cores
 from diptych.retrieval import Archive
 from diptych.server.connections import limited_protocol
+from diptych.server.service import Service
 from diptych.server.settings import ServerSettings
+from diptych.server.side_by_side import SideBySide, create_apps
 from diptych.server.sign_in import SignIn
 from diptych.server.users import Users
-from diptych.server.web_app import create_app
 
 KEEP_ALIVE = 30
 M_ARENA_MAX = -8
 
 
 def serve(
-    archive: Archive,
+    archives: Sequence[Archive],
     settings: ServerSettings,
     *,
     ready: Callable[[str], None] = lambda address: None,
     link: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve an archive until Ctrl-C or SIGTERM.
+    """Serve an archive, or several side by side, until Ctrl-C or SIGTERM.
 
     `ready` is told the address once the port is ours; on loopback, `link` is told an address that signs one browser in,
     and another one whenever that was used.
     """
-    check_reach(settings, has_users=bool(Users.of_archive(archive.store.path)))
-    listener = bind(settings.host, settings.port)
+    check_reach(settings, has_users=bool(Users.of_archive(archives[0].store.path)))
+    listener = bind(settings.host, settings.port) if settings.socket is None else bind_socket(settings.socket)
     torch.set_num_threads(max(1, cores() // 2))  # a slice is too small to share, and searches want a core
     _log_to_stderr(plain=settings.json_log)
     _return_memory()
-    app = create_app(archive, settings)
+    app = create_apps(archives, settings)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -64,14 +71,41 @@ def serve(
     _load_tls(config, settings)
     address = address_of(listener, settings)
     ready(address)
-    if settings.local:
-        _hand_out_links(app.state.service.sign_in, address, link)
+    if settings.local and settings.socket is None:
+        _hand_out_links(_door(app), address, link)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that both ways of ending come past here
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:  # uvicorn has shut down in good order, and passes the signal on
         pass
     finally:
         listener.close()
+        if settings.socket is not None:
+            settings.socket.unlink(missing_ok=True)
+
+
+def bind_socket(path: Path) -> socket.socket:
+    """A listening Unix socket that only its owner can open; what a killed service left in its place is taken away."""
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)  # no moment in which others could connect
+    try:
+        if path.is_socket() and not _answers(path):
+            path.unlink()
+        listener.bind(str(path))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        reason = "something is there already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise UsageError(f"--socket {path}: cannot listen there ({reason}); choose another name") from None
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -95,6 +129,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 def address_of(listener: socket.socket, settings: ServerSettings) -> str:
     """Where a browser on this machine finds the service."""
+    if settings.socket is not None:
+        return f"unix:{settings.socket}"
     host = settings.host
     name = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
     scheme = "http" if settings.tls_certificate is None else "https"
@@ -123,6 +159,14 @@ def _load_tls(config: uvicorn.Config, settings: ServerSettings) -> None:
         config.load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise UsageError(f"{settings.tls_certificate}: cannot be used for TLS ({error}); give PEM files") from None
+
+
+def _door(app: ASGIApp) -> SignIn:
+    if isinstance(app, SideBySide):
+        return app.sign_in
+    assert isinstance(app, FastAPI)
+    service: Service = app.state.service
+    return service.sign_in
 
 
 def _hand_out_links(sign_in: SignIn, address: str, link: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Annotated, Any, TypeVar
@@ -30,6 +31,7 @@ from diptych.server.exports import Exports
 from diptych.server.jobs import Job, Jobs
 from diptych.server.live_archive import Library
 from diptych.server.observation import Observation, touch
+from diptych.server.pacs_desk import PacsDesk
 from diptych.server.prefetch import LookAhead
 from diptych.server.problems import Problem
 from diptych.server.settings import ServerSettings
@@ -45,10 +47,20 @@ TIDY_SECONDS = 20.0
 LOCK = "owner.lock"
 
 
-class Service:
-    """The archive, what was read of it, jobs and uploads."""
+@dataclass(frozen=True)
+class Neighbour:
+    """One of several archives that are served side by side."""
 
-    def __init__(self, archive: Archive, settings: ServerSettings) -> None:
+    name: str
+    disease: str
+    path: str
+    """Where its page is."""
+
+
+class Service:
+    """The archive, what was read of it, jobs and uploads; `sign_in` where several archives share one door."""
+
+    def __init__(self, archive: Archive, settings: ServerSettings, *, sign_in: SignIn | None = None) -> None:
         self.settings = settings
         sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=FOLDER))
@@ -61,8 +73,11 @@ class Service:
         self.uploads = Uploads(self.folder / "uploads", settings, forget=self.forget_upload)
         self.exports = Exports()
         self.changes = Changes()
+        self.pacs = PacsDesk(archive.store.path, settings.pacs)
         self.pictures: Cache[bytes] = Cache(settings.picture_bytes, len)
-        self.sign_in = SignIn(settings, Users.of_archive(archive.store.path))
+        self.sign_in = sign_in or SignIn(settings, Users.of_archive(archive.store.path))
+        self.beside: tuple[Neighbour, ...] = ()
+        """All archives of this server, this one too; empty where it is the only one."""
         self.receiving: Counter[str] = Counter()
         """Uploads that come in at the moment, by user."""
         self.observation = Observation(

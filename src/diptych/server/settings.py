@@ -22,16 +22,22 @@ class ServerSettings:
     """Address to listen on."""
     port: int = 8765
     """Port to listen on; 0 takes any free one."""
+    socket: Path | None = None
+    """Unix socket to listen on instead of host and port; only its owner can open it."""
     sign_in: bool = True
     """Whether callers must say who they are; False only for programs that hold the application themselves."""
     token: str | None = field(default=None, repr=False)
     """Secret that opens everything, for services without users."""
     proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose word on users, clients and TLS is believed."""
+    pacs: Path | None = None
+    """`pacs.toml` of the servers that studies came from; without it, nothing goes back."""
     tls_certificate: Path | None = None
     """Certificate chain (PEM)."""
     tls_key: Path | None = None
     """Its private key (PEM)."""
+    cookie_path: str = "/api/v1"
+    """Addresses to which a browser shows its session."""
     session_seconds: float = 12 * 3600.0
     """How long a browser stays signed in after its last request."""
     max_body: int = 2 * MEGABYTE
@@ -40,6 +46,8 @@ class ServerSettings:
     """Bytes of one upload."""
     max_files: int = 8
     """Files of one upload: four channels, two label maps, and some room."""
+    max_study_files: int = 6000
+    """Files of an upload that is a dropped DICOM folder."""
     volume_limits: Limits = field(default_factory=lambda: Limits(max_voxels=40_000_000, max_bytes=256 * MEGABYTE))
     """How large one uploaded file may be, decompressed."""
     max_connections: int = 512
@@ -68,6 +76,8 @@ class ServerSettings:
     """Whether the log is written as JSON lines."""
     upload_seconds: float = 3600.0
     """How long an upload is kept after it was last used."""
+    decode_seconds: float = 900.0
+    """How long one upload may take to be read, taken in and encoded; others wait behind it."""
     max_waiting: int = 16
     """Jobs that may wait in one queue."""
     picture_bytes: int = 128 * MEGABYTE
@@ -82,7 +92,7 @@ class ServerSettings:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach the service."""
-        return is_loopback(self.host)
+        return self.socket is not None or is_loopback(self.host)
 
     @property
     def encrypted(self) -> bool:

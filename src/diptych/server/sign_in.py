@@ -7,6 +7,7 @@ Knows secrets, sessions and how often somebody was wrong; nothing about routes. 
 - Wrong secrets are counted by client. A client that was wrong too often waits, also with a right token that a person
   chose, so that guessing is slow; what we made ourselves has 256 bits, cannot be guessed, and is always let in.
 - A proxy's headers are believed only from an address that was declared to be one.
+- A Unix socket can be opened by its owner only: whoever comes through it is the owner, unless a proxy passed them on.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ LINK_SECONDS = 3600.0
 TOUCH_SECONDS = 1.0
 GROUP = "diptych-"
 """How a proxy's groups that are roles begin, such as `diptych-search`."""
+
+FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-user", "x-forwarded-host", "x-real-ip")
+"""Headers of requests that somebody else sent first."""
 
 OWNER = Identity("owner", frozenset(ROLES))
 """Whoever started the service: the link on the terminal is theirs."""
@@ -90,6 +94,8 @@ class SignIn:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._admit(given.strip(), self.address(headers, client))[0]
+        if self.settings.socket is not None and not any(name in headers for name in FORWARDED):
+            return OWNER
         return self._session(session_cookie(headers))
 
     def open_session(self, secret: str, headers: Headers, client: str) -> tuple[str, Identity]:

@@ -24,7 +24,7 @@ from diptych.server.channel_images import Window
 from diptych.server.problems import not_found
 from diptych.slices import FILL
 
-Kind = Literal["image", "reconstruction", "twin", "mask", "label", "anatomy", "difference", "thumbnail"]
+Kind = Literal["image", "reconstruction", "twin", "refined", "mask", "label", "anatomy", "difference", "thumbnail"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CODES_WINDOW: Window = (-2.0, 3.5)
@@ -61,6 +61,8 @@ def draw(cases: Cases, case: Case, z: int, drawing: Drawing) -> bytes:
     if drawing.kind == "mask":
         labels = cases.lesion(case, z)
         return _encode(_paint(_enlarged(labels, _size(labels.shape, case, drawing)), about.lesion_colours))
+    if drawing.kind == "refined":
+        return _encode(_grey(_refined(cases, case, z, drawing), window_for(cases, case, drawing)))
     scale, image = (0.0, 1.0), None
     if drawing.channel in case.files:
         signal = cases.signal(case, drawing.channel)
@@ -161,6 +163,22 @@ def slice_pixels(cases: Cases, case: Case, z: int) -> SlicePixels | None:
         if role in case.files
     }
     return SlicePixels(image, labels.get("lesion"), labels.get("anatomy"))
+
+
+def _refined(cases: Cases, case: Case, z: int, drawing: Drawing) -> NDArray[np.float32]:
+    """The scan at full size, with the refiner's pixels where the lesion is, blended over a pixel's width."""
+    refiner = cases.library.current.refiner
+    if refiner is None:
+        raise not_found("refined twin: this model has no refiner; see 'diptych fit refiner'")
+    if (pixels := slice_pixels(cases, case, z)) is None:
+        raise not_found(f"refined twin: {case.info.volume_key} has no images of all the model's channels here")
+    channel, lesion = channel_place(cases, drawing.channel), cases.lesion(case, z)
+    scan, signal = _image(cases, case, z, drawing), cases.signal(case, drawing.channel)
+    size = scan.shape[1], scan.shape[0]
+    painted = refiner(pixels.image, lesion)[channel]
+    changed = _resized((painted != pixels.image[channel]).astype(np.float32), size).clip(0.0, 1.0)
+    healthy = _resized(painted, size) * signal.deviation + signal.mean
+    return np.asarray(scan * (1 - changed) + healthy * changed, dtype=np.float32)
 
 
 def _known(cases: Cases, case: Case, z: int, drawing: Drawing) -> NDArray[np.uint8]:

@@ -5,7 +5,9 @@ Knows uploads, jobs and the encoder. Runs in a job's thread; everything it says 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +25,7 @@ from diptych.server.problems import Problem
 from diptych.server.service import Service
 from diptych.server.uploads import Upload, assign
 from diptych.slices import SliceGeometry
-from diptych.volumes import PatientFiles, find_patients, read_patient, subject_of
-from diptych.volumes.channel_check import contrast_warnings
-from diptych.volumes.layout import require_channels
+from diptych.volumes import CHANNELS, PatientFiles, find_patients, read_patient, subject_of
 
 BATCH = 4
 """Slices between two reports: about a second's work."""
@@ -76,19 +76,26 @@ def begin_decomposing(service: Service, upload: Upload) -> None:
     upload.case, upload.job = None, None
     if missing_channels(service, upload):
         return
-    upload.job = service.jobs.submit("decompose", "decompose", lambda progress: decompose(service, upload, progress))
+    upload.job = service.jobs.submit(
+        "decompose",
+        "decompose",
+        lambda progress: decompose(service, upload, progress),
+        seconds=service.settings.decode_seconds,
+    )
 
 
 def missing_channels(service: Service, upload: Upload) -> list[str]:
     """Channels that the model needs and no file has; what a study holds is found out by intake."""
     if upload.study is not None:
         return []
-    return [channel for channel in service.library.channels if channel not in upload.roles.values()]
+    there = [role for role in upload.roles.values() if role is not None]
+    return list(service.library.current.description.needed(there))
 
 
 def place_the_rest(service: Service, upload: Upload) -> None:
     """One channel is missing and one file has no role: that file is what was asked for."""
-    missing = missing_channels(service, upload)
+    there = [role for role in upload.roles.values() if role is not None]
+    missing = service.library.current.description.missing(there)
     unplaced = [file.name for file in upload.files if upload.roles.get(file.name) is None]
     if len(missing) == 1 and len(unplaced) == 1:
         assign(upload, {unplaced[0]: missing[0]})
@@ -104,7 +111,7 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
         steps = READING + 2 * volume.shape[2]
         progress(READING, steps, "reading files")
         encoder = ReportingEncoder(service.library.current.encoder, progress, steps)
-        key = upload.patient_key
+        key = service.library.current.key_of(upload.patient_key)
         info = VolumeInfo(key, subject_of(key), input_digest=upload.id)
         record = encode_volume(replace(volume, lesion=None), info, encoder, batch_size=BATCH, predict_lesions=True)
         copies = write_copies(upload.folder, replace(volume, patient_key=upload.id))
@@ -120,21 +127,40 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
         folder=upload.folder,
         files={file.role: file for file in copies},
         tag=content_tag(record),
-        warnings=(*said, *volume.warnings, *contrast_warnings(volume)),
+        warnings=(*said, *volume.warnings, *service.library.current.check(volume)),
     )
 
 
 def _files(service: Service, upload: Upload, progress: Progress) -> tuple[PatientFiles, tuple[str, ...]]:
-    """The upload's files ready to be read, and what intake had to say where it is a study."""
-    needed = tuple(service.library.channels)
-    if upload.study is None:
-        return upload.patient_files(needed), ()
+    """The upload's files ready to be read, and what intake had to say where it is a study or raw heads."""
+    files = upload.patient_files(service.library.channels)
+    from diptych.intake.many_patients import on_own_grids
     from diptych.intake.pipeline import intake_patient
 
-    record = intake_patient(upload.study, upload.folder / "intake", patient_key="upload", progress=progress)
-    (files,) = find_patients(record.folder)
-    require_channels(files, needed)
-    return replace(files, channels={channel: files.channels[channel] for channel in needed}), record.warnings
+    if upload.study is None and not on_own_grids(files.channels.values()):
+        return files, ()
+    shutil.rmtree(upload.folder / "intake", ignore_errors=True)
+    record = intake_patient(
+        upload.study or _apart(upload, files),
+        upload.folder / "intake",
+        overrides=None
+        if upload.study
+        else {channel: channel if channel in files.channels else "none" for channel in CHANNELS},
+        patient_key="upload",
+        progress=progress,
+    )
+    (found,) = find_patients(record.folder)
+    return found.only(tuple(service.library.channels)), record.warnings
+
+
+def _apart(upload: Upload, files: PatientFiles) -> Path:
+    """The channels' files in a folder of their own, called by what they are."""
+    folder = upload.folder / "raw"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    for channel, path in files.channels.items():
+        (folder / f"{channel}{path.name.lstrip('0123456789')}").hardlink_to(path)
+    return folder
 
 
 def add_to_archive(
@@ -155,7 +181,7 @@ def add_to_archive(
         record = replace(record, lesion_area=(pixels * rows * columns).astype(np.float32))
         info = replace(info, lesion_source="labels")
     progress(1, 3, "copying images")
-    with ArchiveWriter.open(archive.store.path, model=archive.store.model) as writer:
+    with ArchiveWriter.open(archive.store.folder_of(info), model=archive.store.model) as writer:
         if not replacing and any(
             one.volume_key == volume_key for one in writer.listing().volumes
         ):  # only now is it sure

@@ -31,6 +31,8 @@ CHUNK = 1 << 20
 IDLE = 60.0
 """Seconds without use after which an upload may make room for another."""
 UNKNOWN_PATIENT = "upload"
+STUDY = "study"
+"""Folder for the files of a study that came loose."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Upload:
 
     @property
     def study(self) -> Path | None:
-        """A ZIP that came alone: a study as the scanner gave it, which goes through intake first."""
-        return self.files[0].path if len(self.files) == 1 and self.files[0].path.suffix == ".zip" else None
+        """A ZIP that came alone, or a folder of DICOM files: as a scanner gave it, so it goes through intake first."""
+        alone = self.files[0].path if len(self.files) == 1 else None
+        return alone if alone is not None and (alone.suffix == ".zip" or alone.name == STUDY) else None
 
     @property
     def busy(self) -> bool:
@@ -75,12 +78,12 @@ class Upload:
         keys = {name[0] for name in named if name is not None and name[0]}
         return keys.pop() if len(keys) == 1 else UNKNOWN_PATIENT
 
-    def patient_files(self, needed: Sequence[str]) -> PatientFiles:
+    def patient_files(self, wanted: Sequence[str]) -> PatientFiles:
         """The files by what they are, ready to be read."""
         paths = {role: file.path for file in self.files if (role := self.roles.get(file.name)) is not None}
         return PatientFiles(
             patient_key="upload",
-            channels={channel: paths[channel] for channel in needed},
+            channels={channel: paths[channel] for channel in wanted if channel in paths},
             lesion=paths.get("lesion"),
             anatomy=paths.get("anatomy"),
         )
@@ -113,9 +116,14 @@ class Uploads:
         """Store files under numbers; room is made first, so that a full store refuses before it writes."""
         if not files:
             raise Problem(422, "no file: send a patient's NIfTI files, or a ZIP of a study, in the field 'files'")
-        names = [shown_name(name) for name, _ in files]
+        images = [stream for _, stream in files if _is_dicom(stream)]
+        names = [] if images else [shown_name(name) for name, _ in files]
         if len(set(names)) < len(names):
             raise Problem(422, "two files have the same name; rename one")
+        if len(names) > self.settings.max_files:
+            raise Problem(
+                422, f"{len(names)} files: an upload has {self.settings.max_files} at most, DICOM files aside"
+            )
         who = WHO.get()
         self._make_room(who.name)
         folder = self.folder / secrets.token_hex(8)
@@ -123,9 +131,9 @@ class Uploads:
         try:
             stored = [
                 _store(folder, number, name, stream)
-                for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
+                for number, (name, (_, stream)) in enumerate(zip(names, files, strict=False))
             ]
-            upload = Upload(folder, tuple(stored), owner=who.name)
+            upload = Upload(folder, tuple(stored or [_store_study(folder, images)]), owner=who.name)
             assign(upload, {name: guess(name) for name in names})
             assign(upload, roles or {})
         except BaseException:  # what is refused leaves nothing behind
@@ -137,6 +145,8 @@ class Uploads:
 
     def add(self, upload: Upload, files: Sequence[tuple[str, BinaryIO]]) -> None:
         """Give an upload more files, such as a channel that was missing; a name that is there already is refused."""
+        if upload.study is not None:
+            raise Problem(422, "a study is uploaded as a whole; upload it again with all its files")
         names = [shown_name(name) for name, _ in files]
         known = {file.name for file in upload.files}
         again = next((name for name in names if name in known or names.count(name) > 1), None)
@@ -237,10 +247,24 @@ def assign(upload: Upload, roles: Mapping[str, str | None]) -> None:
     upload.roles = {name: None if role is None or taken.count(role) > 1 else role for name, role in merged.items()}
 
 
-def _store(folder: Path, number: int, name: str, stream: BinaryIO) -> UploadedFile:
+def _is_dicom(stream: BinaryIO) -> bool:
+    """Whether a file starts as DICOM does; a dropped folder also holds pictures, texts and what systems hide there."""
+    start = stream.read(132)
+    stream.seek(0)
+    return start[128:] == b"DICM"
+
+
+def _store_study(folder: Path, images: Sequence[BinaryIO]) -> UploadedFile:
+    """DICOM files as one study; their names are not kept, as in another folder each may occur again."""
+    (folder / STUDY).mkdir(mode=0o700)
+    size = sum(_store(folder / STUDY, number, "", stream, suffix=".dcm").size for number, stream in enumerate(images))
+    return UploadedFile(f"DICOM study of {len(images)} files", folder / STUDY, size)
+
+
+def _store(folder: Path, number: int, name: str, stream: BinaryIO, *, suffix: str = "") -> UploadedFile:
     """Write one file; its suffix follows from its first bytes, as the reader of NIfTI files wants it."""
     first = stream.read(2)
-    suffix = {GZIP_MAGIC: ".nii.gz", ZIP_MAGIC: ".zip"}.get(first, ".nii")
+    suffix = suffix or {GZIP_MAGIC: ".nii.gz", ZIP_MAGIC: ".zip"}.get(first, ".nii")
     path = folder / f"{number}{suffix}"
     size = len(first)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -22,8 +22,8 @@ from typing import Any, Literal, get_args
 from diptych.errors import InputError, UsageError
 from diptych.files import FolderLock, open_regular, write_bytes
 
-Role = Literal["search", "read", "upload", "curate", "administer"]
-"""Ask questions; see images; bring patients of one's own; change the archive; everything."""
+Role = Literal["search", "read", "upload", "curate", "send", "administer"]
+"""Ask questions; see images; bring patients of one's own; change the archive; send to a PACS; everything."""
 ROLES: tuple[Role, ...] = get_args(Role)
 USERS = "users.json"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"

@@ -164,6 +164,7 @@ def _inline(asking: Asking, subject: EncodedSlice, view: SliceView, channel: str
         label=None,
         reconstruction=picture("reconstruction"),
         twin=picture("twin"),
+        refined=None,
         mask=picture("mask"),
         difference=picture("difference"),
         anatomy=None if view.predicted_anatomy is None else picture("anatomy"),

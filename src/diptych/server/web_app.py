@@ -23,7 +23,7 @@ from diptych.server.guards import API, Guards
 from diptych.server.pages import NOT_BUILT, api_page
 from diptych.server.problems import add_problem_handlers, not_found
 from diptych.server.roles import check_role
-from diptych.server.routes import archive_routes, change_routes, health_routes
+from diptych.server.routes import archive_routes, change_routes, health_routes, pacs_routes
 from diptych.server.routes import case_routes as volumes
 from diptych.server.routes import search_routes as search
 from diptych.server.routes import session_routes as session
@@ -31,6 +31,7 @@ from diptych.server.routes import upload_routes as uploads
 from diptych.server.schemas import ErrorResponse
 from diptych.server.service import Service
 from diptych.server.settings import ServerSettings
+from diptych.server.sign_in import SignIn
 
 THREADS = 4 + 4 * cores()
 """Requests that are worked on at a time; each may hold a whole image."""
@@ -56,9 +57,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) -> FastAPI:
-    """The application; its work begins and ends with it."""
-    service = Service(archive, settings)
+def create_app(
+    archive: Archive, settings: ServerSettings = ServerSettings(), *, sign_in: SignIn | None = None
+) -> FastAPI:
+    """The application; its work begins and ends with it. Several of them may share one `sign_in`."""
+    service = Service(archive, settings, sign_in=sign_in)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +82,7 @@ def create_app(archive: Archive, settings: ServerSettings = ServerSettings()) ->
     )
     app.state.service = service
     api = APIRouter(prefix=API, responses=ERRORS, dependencies=[Depends(check_role)])
-    for part in (archive_routes, volumes, change_routes, uploads, search, session):
+    for part in (archive_routes, volumes, change_routes, pacs_routes, uploads, search, session):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(health_routes.router)

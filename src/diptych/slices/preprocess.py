@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from diptych.errors import MissingChannelError, UsageError, VolumeError
+from diptych.errors import MissingChannelError, TooLargeError, UsageError, VolumeError
 from diptych.volumes.volume import Volume
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FILL = -3.0
 """Value of every pixel outside the brain, and what augmentation fills in from beyond the frame."""
@@ -28,6 +31,9 @@ DATA_RANGE = CLIP[1] - CLIP[0]
 
 BLANK_BELOW = 0.01
 """A slice with less brain than this fraction of its frame is blank: it is neither stored nor searched."""
+
+MOST_SLICES = 1024
+"""Axial slices of one volume: a metre at a millimetre each."""
 
 EDGE_SHARE = 0.005
 """Rows and columns with less brain than this share of the fullest one do not count for the brain's box: stray voxels
@@ -111,11 +117,24 @@ class SliceStack:
 
 
 def slice_volume(
-    volume: Volume, geometry: SliceGeometry | None = None, *, channels: Sequence[str] | None = None
+    volume: Volume,
+    geometry: SliceGeometry | None = None,
+    *,
+    channels: Sequence[str] | None = None,
+    fill_missing: bool = False,
 ) -> SliceStack:
-    """Cut `volume` into normalised axial slices of `channels` (default: all that it has)."""
+    """Cut `volume` into normalised axial slices of `channels` (default: all that it has).
+
+    With `fill_missing` a channel that the volume lacks looks as outside the brain, as networks that can do without it
+    were shown; otherwise it is refused.
+    """
     geometry = geometry or SliceGeometry()
     names = tuple(channels or volume.channels)
+    if volume.shape[2] > MOST_SLICES:  # a few bytes of a thin, endless volume would become gigabytes of slices
+        raise TooLargeError(
+            f"{volume.patient_key}: {volume.shape[2]} axial slices, more than the {MOST_SLICES} that a head may have; "
+            "check the image's axes"
+        )
     brain = volume.brain
     if not brain.any():
         raise VolumeError(f"{volume.patient_key}: no voxel has any signal; check the image files")
@@ -124,7 +143,10 @@ def slice_volume(
     sx, sy, _ = volume.spacing
     resampler = Resampler(Axis(X, sx), Axis(Y, sy), target_x, target_y)
 
-    images, twin, intensity = _normalised(volume, names, resampler)
+    present = tuple(name for name in names if name in volume.channels) if fill_missing else names
+    images, twin, intensity = _normalised(volume, present, resampler)
+    images = _with_blanks(images, present, names)
+    twin = None if twin is None else _with_blanks(twin, present, names)
     brain_area = resampler.images(brain.astype(np.float32), fill=0.0).mean(axis=(1, 2), dtype=np.float64)
     if brain_area.max() < BLANK_BELOW:
         raise VolumeError(f"{volume.patient_key}: no slice shows enough brain; check the images and the field of view")
@@ -164,6 +186,15 @@ def _normalised(
         if volume.twin is not None:
             twins.append(resampler.images(_z_scores(volume.twin[index], mean, deviation), fill=FILL))
     return np.stack(images, axis=1), np.stack(twins, axis=1) if twins else None, intensity
+
+
+def _with_blanks(images: NDArray[np.float32], present: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.float32]:
+    """Images `[Z, present, H, W]` as `[Z, names, H, W]`, `FILL` in channels that are not there."""
+    if present == names:
+        return images
+    whole = np.full((len(images), len(names), *images.shape[2:]), FILL, dtype=np.float32)
+    whole[:, [names.index(name) for name in present]] = images
+    return whole
 
 
 def _statistics(signal: NDArray[np.float32], what: str) -> tuple[float, float]:
@@ -285,6 +316,8 @@ class Resampler:
 
 def _weights(source: Axis, target: Axis) -> csr_array:
     """Triangle-kernel weights `[target, source]`; a row that reaches beyond the source sums to less than one."""
+    from scipy.sparse import csr_array
+
     reach = max(source.spacing, target.spacing)
     lattice_start = source.start + 0.5 * source.spacing
     first = np.floor((target.centres - reach - lattice_start) / source.spacing).astype(int)

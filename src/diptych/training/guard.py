@@ -30,6 +30,7 @@ class Guard:
     Args:
         codebook_size: K, the number of codes in each codebook.
         patience: steps for which a critic or a codebook may misbehave before training stops.
+        quiet: whether most abnormal cells are meant to hold one code, so that few codes in use mean nothing.
         expects_unused: whether codebooks of mostly unused codes are what the preset is known for (`paper-*`: no
             k-means start, no expiry); a collapse is then told to `say`, once for each codebook, and training goes on.
         say: where that one line goes.
@@ -40,11 +41,13 @@ class Guard:
         codebook_size: int,
         *,
         patience: int = 200,
+        quiet: bool = False,
         expects_unused: bool = False,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.least_perplexity = max(2.0, COLLAPSE_SHARE * codebook_size)
         self.patience = patience
+        self.panels = ("normal",) if quiet else ("normal", "abnormal")
         self.expects_unused = expects_unused
         self.say = say
         self._warned: set[str] = set()
@@ -75,7 +78,7 @@ class Guard:
             )
 
     def _check_codebooks(self, step: int, metrics: Mapping[str, float]) -> None:
-        for panel in ("normal", "abnormal"):
+        for panel in self.panels:
             if f"{panel}_perplexity" not in metrics:
                 continue
             perplexity = metrics[f"{panel}_perplexity"]

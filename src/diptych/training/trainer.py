@@ -98,6 +98,7 @@ class Trainer:
         model = config.preset.model
         self.guard = Guard(
             model.codebook_size,
+            quiet=config.preset.model.quiet_code,
             expects_unused=model.codebook_start == "normal" and not model.expire_after,
             say=journal.say,
         )

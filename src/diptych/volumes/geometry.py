@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nibabel.orientations import apply_orientation, axcodes2ornt, inv_ornt_aff, io_orientation, ornt_transform
 from numpy.typing import NDArray
 
 from diptych.errors import GeometryError
@@ -45,6 +44,8 @@ class Reorientation:
 
     def apply(self, array: NDArray[Any]) -> NDArray[Any]:
         """The array with its axes swapped and turned, as a view."""
+        from nibabel.orientations import apply_orientation
+
         turned: NDArray[Any] = apply_orientation(array, self.ornt)
         return turned
 
@@ -83,6 +84,8 @@ def affine_from_header(path: Path, header: Any, shape: tuple[int, ...]) -> NDArr
 
 def to_canonical(path: Path, affine: NDArray[np.float64], shape: tuple[int, ...]) -> Reorientation:
     """Find the axis order and directions that make the image LPS (see `volume.py`)."""
+    from nibabel.orientations import axcodes2ornt, inv_ornt_aff, io_orientation, ornt_transform
+
     ornt = ornt_transform(io_orientation(affine), axcodes2ornt(("L", "P", "S")))
     turned = affine @ inv_ornt_aff(ornt, shape) + 0.0  # adding zero turns -0.0 into 0.0
     directions = turned[:3, :3] / np.linalg.norm(turned[:3, :3], axis=0)

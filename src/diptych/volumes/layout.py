@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diptych.description import Description
 from diptych.errors import LayoutError, MissingChannelError
 from diptych.volumes.bids import is_derived, parse_name, person_of
 from diptych.volumes.volume import CHANNELS
@@ -152,6 +153,18 @@ def require_channels(files: PatientFiles, required: tuple[str, ...]) -> None:
                 f"{one_line(folder)}: patient {files.patient_key} has no {channel}, which is needed; "
                 f"add it under one of the names {looked_for}, or use a model trained without {channel}"
             )
+
+
+def require_described(files: PatientFiles, description: Description) -> None:
+    """Raise `MissingChannelError` for a patient of whom too little is there to be read as described."""
+    needed = description.needed(files.channels)
+    if needed and description.enough:
+        folder = next(iter(files.channels.values())).parent if files.channels else Path()
+        raise MissingChannelError(
+            f"{one_line(folder)}: patient {files.patient_key} has neither {' nor '.join(needed)}; "
+            "one of them is needed, whatever else is there: add it"
+        )
+    require_channels(files, needed)
 
 
 def split_name(path: Path) -> tuple[str, str] | None:

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nibabel.nifti1 import Nifti1Header
-from nibabel.nifti2 import Nifti2Header
 from numpy.typing import NDArray
 
 from diptych.errors import TooLargeError, VolumeError
@@ -127,6 +125,9 @@ def _decompressed(path: Path, file: BufferedReader, limits: Limits) -> Iterator[
 
 
 def _read_header(path: Path, stream: BufferedIOBase) -> Any:
+    from nibabel.nifti1 import Nifti1Header
+    from nibabel.nifti2 import Nifti2Header
+
     start = stream.read(4)
     for header_class in (Nifti1Header, Nifti2Header):
         size = header_class.sizeof_hdr
@@ -238,3 +239,28 @@ def _check_end(path: Path, stream: BufferedIOBase) -> None:
             f"{one_line(path)}: data go on after the last voxel its header announces; the header is wrong, "
             "write the file again"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class SourceGrid:
+    """Axes, size and place of one image file."""
+
+    shape: tuple[int, int, int]
+    affine: NDArray[np.float64]
+    """Voxel index to RAS+ millimetres, `[4, 4]`, as the file has it."""
+
+    def from_canonical(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A label map on canonical LPS axes, `[X, Y, Z]`, with its axes turned and swapped as in the file."""
+        from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
+
+        turn = ornt_transform(axcodes2ornt(("L", "P", "S")), io_orientation(self.affine))
+        turned: NDArray[np.uint8] = np.ascontiguousarray(apply_orientation(labels, turn))
+        assert turned.shape == self.shape, "the volume was read from this very file"
+        return turned
+
+
+def read_grid(path: Path) -> SourceGrid:
+    """The grid of a NIfTI file."""
+    image = read_nifti(path)
+    columns, rows, planes = image.stored.shape
+    return SourceGrid((columns, rows, planes), image.affine)

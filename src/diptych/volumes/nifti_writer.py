@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nibabel.nifti1 import Nifti1Header
 from numpy.typing import ArrayLike, NDArray
 
 from diptych.errors import VolumeError
@@ -51,6 +50,8 @@ def write_nifti(path: Path | str, array: NDArray[Any], affine: ArrayLike) -> Non
 
 
 def _new_header(array: NDArray[Any], affine: NDArray[np.float64]) -> bytes:
+    from nibabel.nifti1 import Nifti1Header
+
     header = Nifti1Header(endianness="<")
     header.set_data_dtype(array.dtype)
     header.set_data_shape(array.shape)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,18 @@ from diptych.description import GLIOMA, Description
 from diptych.errors import LabelError, MissingChannelError, UsageError, VolumeError
 from diptych.volumes.geometry import check_same_place, to_canonical
 from diptych.volumes.labels import check_anatomy, unify_lesion
-from diptych.volumes.layout import PatientFiles, one_line, require_channels
+from diptych.volumes.layout import PatientFiles, one_line, require_channels, require_described
 from diptych.volumes.nifti import Limits, NiftiImage, read_nifti
 from diptych.volumes.rawhead import raw_head_warning
 from diptych.volumes.volume import CHANNELS, Volume
 
 NEGATIVE_SHARE = 0.05
 """Negative signal, as a share of positive signal, above which intensities cannot be the scanner's own."""
+
+SOME_BRAIN = 0.01
+"""Share of a slice's frame that makes it worth looking at."""
+MOSTLY_BLANK = 0.5
+"""Of the brain that any channel shows in a slice, what each must show; 3 of 100 training patients do not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +58,9 @@ def read_patient(
         files: From `find_patients` or `patient_from_files`.
         limits: How large one file may be.
         required: Channels that must be there; a missing one is a `MissingChannelError`.
-        description: What the patient is read for: its channels must be there and no others are opened, its classes
-            and codes say what label files mean. Without one, all channels are read, and classes are those of gliomas.
+        description: What the patient is read for: as many of its channels as it needs must be there and no others are
+            opened, its classes and codes say what label files mean. Without one, all channels are read, and classes
+            are those of gliomas.
         lesion_codes: What the lesion file's codes mean, for files of no BraTS release (see `labels.py`).
 
     Negative signal, which resampling leaves at edges, is set to zero and said in `Volume.warnings`; where it amounts
@@ -65,7 +71,7 @@ def read_patient(
             f"read_patient({files!r}): takes what find_patients gives; read_patient(find_patients(FOLDER)[0])"
         )
     if description is not None:
-        require_channels(files, description.channels)
+        require_described(files, description)
         files = files.only(description.channels)
     require_channels(files, required or tuple(files.channels) or CHANNELS)
     about = description or GLIOMA
@@ -95,7 +101,40 @@ def read_patient(
     )
     if raw_head := raw_head_warning(array, volume.spacing):
         warnings.append(raw_head)
+    warnings += blank_channels(volume)
+    if description is not None and (without := description.without(files.channels)):
+        warnings.append(without)
     return replace(volume, warnings=tuple(warnings))
+
+
+def blank_channels(volume: Volume) -> list[str]:
+    """A sentence for each channel that is blank in slices where others show brain: networks fill these anyhow."""
+    there = volume.array > 0  # [C, X, Y, Z]
+    brain = there.any(axis=0).sum(axis=(0, 1))
+    counted = brain > SOME_BRAIN * volume.shape[0] * volume.shape[1]
+    said = []
+    for channel, shown in zip(volume.channels, there.sum(axis=(1, 2)), strict=True):
+        if len(blank := np.flatnonzero(counted & (shown < MOSTLY_BLANK * brain))):
+            said.append(
+                f"{channel} is blank in slices {ranges(blank.tolist())}, where other channels show brain; "
+                "what is predicted there means nothing."
+            )
+    return said
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as runs.
+
+    >>> ranges([0, 1, 2, 12])
+    '0–2, 12'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
 
 
 def voxel_hash(volume: Volume) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from diptych.volumes.bids import person_of
 
 _TIME_POINT = re.compile(
-    r"(BraTS-[A-Za-z]+-\d+|Intake-[0-9a-f]{10}|Phantom-\d{5}-\d{5})-(?:\d+|[0-9a-f]{6})", re.IGNORECASE
+    r"(BraTS-[A-Za-z]+-\d+|Intake-[0-9a-f]{10}|Anon-[0-9a-f]{12}|Phantom-\d{5}-\d{5})-(?:\d+|[0-9a-f]{6})",
+    re.IGNORECASE,
 )
 
 

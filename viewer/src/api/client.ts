@@ -9,6 +9,10 @@ import type {
   ExportFormat,
   FileRole,
   Job,
+  Match,
+  PacsPlace,
+  PatientMatch,
+  PatientSearchBody,
   Range,
   SearchBody,
   SliceLesion,
@@ -20,7 +24,8 @@ import type {
 } from "./types";
 import type { SliceRef } from "../state/view";
 
-const BASE = "/api/v1";
+/** Below the page's own address: of several archives side by side, each has its own. */
+const BASE = new URL("api/v1", new URL(".", location.href)).pathname;
 const AWAY = "The server does not answer. Is `diptych serve` still running?";
 
 /** What went wrong, in words that can be shown. */
@@ -119,6 +124,39 @@ export const search = (body: SearchBody, signal?: AbortSignal): Promise<Answer> 
 export const comparators = (body: SearchBody, signal?: AbortSignal): Promise<Answer> =>
   post("/comparators", body, signal);
 
+/** Whole patients, as matches at the slices that share most. */
+export async function patients(body: PatientSearchBody, signal?: AbortSignal): Promise<Answer> {
+  type Found = Omit<Answer, "matches" | "metric"> & { matches: PatientMatch[] };
+  const found = await post<Found>("/similar-patients", body, signal);
+  return { ...found, metric: "", matches: found.matches.map(asMatch) };
+}
+
+function asMatch({ panels, z_index, query_z_index, z_indices, z_mm, shift, mirrored, ...rest }: PatientMatch): Match {
+  const moved = mirrored || shift.some(Boolean);
+  const overlap: Partial<Record<"normal" | "abnormal", number>> = {};
+  if (panels.normal !== undefined) overlap.normal = 1 - panels.normal;
+  if (panels.abnormal !== undefined) overlap.abnormal = 1 - panels.abnormal;
+  const whole = {
+    overlap,
+    query_z: query_z_index,
+    lesion_ratio: rest.lesion_ratio,
+    slices: z_indices.map((z, i) => [z, z_mm[i]!] as const),
+  };
+  return {
+    ...rest,
+    z: z_index,
+    position: 0,
+    z_mm: z_mm[z_indices.indexOf(z_index)] ?? 0,
+    lesion_area_mm2: null,
+    normal_part: panels.normal ?? 0,
+    abnormal_part: panels.abnormal ?? 0,
+    agreement: {},
+    twin_url: "",
+    shift: moved ? { rows: shift[1], columns: shift[2], mirrored } : null,
+    whole,
+  };
+}
+
 export type Sent = (share: number) => void;
 
 /** Send a patient's files; `sent` is told how much has gone. */
@@ -166,9 +204,15 @@ export const changeUrl = (key: string, old: string, z: number, kind: string, cha
 
 export const job = (id: string): Promise<Job> => get(`/jobs/${encodeURIComponent(id)}`);
 
+export const pacsPlace = (key: string): Promise<PacsPlace> => get(`/volumes/${encodeURIComponent(key)}/pacs`);
+
+/** The job that sends a volume's results to its PACS. */
+export const sendResults = (key: string): Promise<Job & { id: string }> =>
+  post(`/volumes/${encodeURIComponent(key)}/pacs`, {});
+
 export interface ExportBody {
   format: ExportFormat;
-  lanes: { title: string; search: SearchBody; comparators: boolean }[];
+  lanes: { title: string; search?: SearchBody; patients?: PatientSearchBody; comparators?: boolean }[];
   measures: Record<string, unknown>[];
 }
 
@@ -192,7 +236,7 @@ function home(slice: SliceRef): string {
     : `/uploads/${encodeURIComponent(slice.key)}`;
 }
 
-export type PictureKind = "image" | "reconstruction" | "twin" | "mask" | "label" | "difference";
+export type PictureKind = "image" | "reconstruction" | "twin" | "refined" | "mask" | "label" | "difference";
 
 export interface PictureOptions {
   channel: Channel;

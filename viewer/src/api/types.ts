@@ -29,6 +29,7 @@ export interface ArchiveInfo {
     image_size: [height: number, width: number];
     grid: [rows: number, columns: number];
     can_sketch: boolean;
+    can_refine: boolean;
   };
   patients: number;
   volumes: number;
@@ -37,12 +38,17 @@ export interface ArchiveInfo {
   channels: Channel[];
   metrics: Metric[];
   default_metric: string;
+  /** Width of a good question about a level, in millimetres. */
+  default_level_mm: number;
   lesion_classes: LabelClass[];
   /** Whether whole patients can be asked for. */
-  can_find_patients?: boolean;
+  can_find_patients: boolean;
   sources: string[];
   tags: string[];
   problems: string[];
+  disease: string;
+  /** All archives of this server, this one too; empty where it is the only one. */
+  beside: { name: string; disease: string; path: string }[];
 }
 
 /** How pixels of a slice lie in the patient: (column, row, z index) to RAS+ millimetres. */
@@ -88,8 +94,8 @@ export interface VolumeList {
 }
 
 export type Subject =
-  | { volume: string; z: number }
-  | { upload: string; z: number }
+  | { volume: string; z?: number }
+  | { upload: string; z?: number }
   | { compose: { normal: Subject; abnormal: Subject } }
   | { sketch: { base: Subject; labels: string; use_base_anatomy: boolean } };
 
@@ -104,6 +110,8 @@ export interface Pictures {
   label: string | null;
   reconstruction: string;
   twin: string;
+  /** The scan with healthy tissue painted over the lesion. */
+  refined: string | null;
   mask: string;
   difference: string;
 }
@@ -124,7 +132,8 @@ export interface SearchBody {
   subject: Subject;
   by: By;
   weight: number;
-  metric: string;
+  /** The server's best for that panel where it is left out. */
+  metric?: string;
   top: number;
   filter: { text?: string; source?: string; tags?: string[]; lesion_free?: boolean };
   region?: { cells: [row: number, column: number][] };
@@ -132,6 +141,16 @@ export interface SearchBody {
   anywhere: Anywhere | null;
   level_mm?: number;
   include_own: boolean;
+}
+
+/** A question about a whole patient. */
+export interface PatientSearchBody {
+  subject: Subject;
+  by: By;
+  weight: number;
+  top: number;
+  filter: SearchBody["filter"];
+  anywhere: Anywhere | null;
 }
 
 /** A lesion in one slice, as one source has it. */
@@ -198,10 +217,47 @@ export interface Match {
   /** Predicted lesion in what is known to be free of it, in square millimetres. */
   doubtful_mm2?: number | null;
   shift: { rows: number; columns: number; mirrored: boolean } | null;
+  /** Where a whole patient was found. */
+  whole?: WholeMatch;
+}
+
+/** What a search for patients says of one. */
+export interface WholeMatch {
+  /** Overlap of predicted labels in three dimensions, 0 to 1, by panel. */
+  overlap: Partial<Record<"normal" | "abnormal", number>>;
+  /** The slice of the one asked about that lies at the height of the match's `z`. */
+  query_z: number;
+  lesion_ratio: number | null;
+  /** All slices of the match with their heights. */
+  slices: readonly (readonly [z: number, mm: number])[];
+}
+
+export interface PatientMatch {
+  rank: number;
+  volume_key: string;
+  patient_key: string;
+  distance: number;
+  panels: Partial<Record<"normal" | "abnormal", number>>;
+  z_index: number;
+  query_z_index: number;
+  heights_mm: number[];
+  profile: number[];
+  shift: [up: number, down: number, right: number];
+  mirrored: boolean;
+  lesion_ratio: number | null;
+  sex: string | null;
+  age: number | null;
+  source: string | null;
+  z_indices: number[];
+  z_mm: number[];
+  image_url: string | null;
+  label_url: string | null;
+  mask_url: string;
 }
 
 export interface Answer {
   took_ms: number;
+  /** Empty where whole patients were found. */
   metric: string;
   matches: Match[];
   problems: string[];
@@ -245,6 +301,14 @@ export interface Job {
   total: number;
   message: string;
   error: string | null;
+}
+
+/** Where a volume is in the PACS that it came from. */
+export interface PacsPlace {
+  known: boolean;
+  server: string | null;
+  viewer: string | null;
+  sent: string[];
 }
 
 export type ExportFormat = "figure" | "csv" | "json";

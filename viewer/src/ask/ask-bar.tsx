@@ -10,10 +10,11 @@ import { Segmented, Select, Slider, Toggle } from "../shell/controls";
 import { brush, BRUSH_MM } from "./sketch";
 
 const MODES: [AskMode, string, string][] = [
-  ["slice", "This slice", "Search by the whole slice (S)"],
-  ["region", "Region", "Compare only a part of it (R)"],
-  ["sketch", "Sketch", "Paint a lesion on the healthy twin (K)"],
-  ["compose", "Compose", "The anatomy of one patient with the lesion of another (C)"],
+  ["patient", "Patient", "Finds patients: the whole patient is compared in three dimensions, whichever slice is open (U)"],
+  ["slice", "This slice", "Finds slices: the whole slice is compared (S)"],
+  ["region", "Region", "Finds slices: only a part of this one is compared (R)"],
+  ["sketch", "Sketch", "Finds slices: paint a lesion on the healthy twin (K)"],
+  ["compose", "Compose", "Finds slices: the anatomy of one patient with the lesion of another (C)"],
 ];
 
 const PLACES: [string, string][] = [
@@ -26,30 +27,34 @@ const PLACES: [string, string][] = [
 
 export function AskBar() {
   const reading = useView((view) => view.reading);
-  const mode = useView((view) => view.ask.mode);
+  const able = useData((now) => now.archive?.can_find_patients ?? true);
+  const asked = useView((view) => view.ask.mode);
+  const mode = asked === "patient" && !able ? "slice" : asked;
   const anywhere = useView((view) => view.question.anywhere);
   const inside = useView((view) => view.question.insideLesion);
   if (!reading) return <div class="bar" />;
   return (
     <div class="bar ask">
       <span class="bar-label">Ask about</span>
-      <Segmented label="Ask about" choices={MODES} value={mode} onChange={(next) => setAsk({ mode: next })} />
+      <Segmented label="Ask about" choices={able ? MODES : MODES.slice(1)} value={mode} onChange={(next) => setAsk({ mode: next })} />
       {mode === "region" && <RegionControls />}
       {mode === "sketch" && <SketchControls />}
       {mode === "compose" && <ComposeControls />}
       <span class="spring" />
       <OverlayControls />
-      <Toggle
-        label="Inside the lesion"
-        on={inside}
-        hint="Compare only where the lesion is predicted; acts on all lanes but the comparators (I)"
-        onChange={(on) => askWith({ insideLesion: on })}
-      />
+      {mode !== "patient" && (
+        <Toggle
+          label="Inside the lesion"
+          on={inside}
+          hint="Compare only where the lesion is predicted; acts on all lanes but the comparators (I)"
+          onChange={(on) => askWith({ insideLesion: on })}
+        />
+      )}
       <Select
         label="Find the lesion"
         hint={anywhere ? "Acts on “By lesion” only" : "Where the lesion may lie; acts on “By lesion” only"}
         value={anywhere ?? ""}
-        choices={PLACES}
+        choices={mode === "patient" ? PLACES.filter(([value]) => value !== "histogram") : PLACES}
         onChange={(value) => askWith({ anywhere: (value || null) as Anywhere | null })}
       />
     </div>

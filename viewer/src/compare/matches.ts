@@ -26,5 +26,5 @@ export function nextMatch(step: number): void {
   const { compare } = view.get();
   const found = compare && foundIn(data.get(), compare);
   const next = found?.matches[found.place + step];
-  if (found && next) compareWith({ kind: "volume", key: next.volume_key, z: next.z }, found.lane);
+  if (found && next) compareWith({ kind: "volume", key: next.volume_key, z: next.z }, found.lane, next.whole?.query_z);
 }

@@ -69,7 +69,7 @@ function NothingYet() {
     <div class="panes empty">
       {mode === "compose"
         ? "Choose whose anatomy and whose lesion above: open a patient, scroll to a slice, press the button."
-        : "Choose a patient from the list, or drop one's NIfTI files anywhere on the page."}
+        : "Choose a patient from the list, or drop one's NIfTI files or DICOM folder anywhere on the page."}
     </div>
   );
 }

@@ -5,6 +5,8 @@ import { useRef } from "preact/hooks";
 import { SketchLayer, type SketchTool } from "../ask/sketch";
 import { set, useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
+import type { View } from "../state/view";
+import { Segmented } from "../shell/controls";
 import { useSettled } from "./hooks";
 import { Pane } from "./pane";
 import { Picture, pictureHeight } from "./picture";
@@ -12,14 +14,30 @@ import type { Frame } from "./plane";
 import type { Source } from "./sources";
 import { pictureWindow } from "./windows";
 
+const TWINS: [View["twin"], string][] = [
+  ["decoded", "Decoded"],
+  ["refined", "Own pixels"],
+];
+
 /** While sketching, one paints here too: this is the healthy twin that one is told to paint on. */
 export function TwinPane({ source, sketch }: { source: Source; sketch?: SketchTool | undefined }) {
-  const { channel, windows, swipe, reading } = useView((view) => view);
+  const { channel, windows, swipe, reading, twin } = useView((view) => view);
+  const canRefine = useData((now) => now.archive?.model.can_refine ?? false);
   const volume = useData((now) => volumeOf(now, reading));
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const { plane } = source;
+  const refined = canRefine && twin === "refined" && !sketch;
+  const words = canRefine ? "generated" : "generated, not a scan"; // beside the choice there is no room for more
+  const note = (
+    <>
+      <span class="safety">{words}</span>
+      {canRefine && !sketch && (
+        <Segmented label="Which twin" choices={TWINS} value={twin} onChange={(value) => set("twin", value)} />
+      )}
+    </>
+  );
   return (
-    <Pane title="Healthy twin" note={<span class="safety">generated, not a scan</span>} plane={plane} tool={sketch}>
+    <Pane title="Healthy twin" note={note} plane={plane} tool={sketch}>
       {(frame) => {
         const height = pictureHeight(frame, plane);
         const original =
@@ -27,7 +45,10 @@ export function TwinPane({ source, sketch }: { source: Source; sketch?: SketchTo
         return (
           <>
             <Picture
-              url={source.picture("twin", channel, window, height)}
+              url={
+                (refined ? source.picture("refined", channel, window, height) : null) ??
+                source.picture("twin", channel, window, height)
+              }
               frame={frame}
               plane={plane}
               alt="Healthy twin, generated"

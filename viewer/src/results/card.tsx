@@ -7,6 +7,7 @@ import type { Match, Volume } from "../api/types";
 import { compareWith, useView } from "../state/actions";
 import { data, useData, volumeOf, type LaneName } from "../state/data";
 import type { SliceRef } from "../state/view";
+import { useSettled } from "../reading/hooks";
 import { squareCentimetres, useLesion } from "../reading/lesion-facts";
 import { AgreementMap, agreementWords, disagreement } from "./agreement";
 import { comparedParts, detailWords, isPoor, lesionWords, levelWords, mainWorth, worthWords } from "./worth";
@@ -17,9 +18,11 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
   const { channel, overlay, opacity, reading, ask } = useView((view) => view);
   const volume = useData((now) => volumeOf(now, reading));
   const pointed = useData((now) => now.pointed?.match === match);
-  const [z, button] = useHoverScroll(match);
+  const home = useSameHeight(match, volume, reading?.z);
+  const [z, button] = useHoverScroll(match, home);
   const slice: SliceRef = { kind: "volume", key: match.volume_key, z };
-  const own = useLesion(reading, ask.mode === "slice" || ask.mode === "region");
+  const whole = match.whole;
+  const own = useLesion(whole && reading ? { ...reading, z: whole.query_z } : reading, ask.mode !== "sketch" && ask.mode !== "compose");
   const facts = useLesion({ ...slice, z: match.z });
   const scrolled = z !== match.z;
   const grid = pointed && !scrolled ? disagreement(match, lane) : null;
@@ -28,8 +31,8 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
     data.update((now) => ({ ...now, pointed: on ? { lane, match } : null }));
   };
   const words = [
-    ...lesionWords(...comparedParts(own, facts, overlay)).filter(() => lane !== "comparators"),
-    levelWords(volume, reading?.z, match),
+    ...lesionWords(...comparedParts(own, facts, overlay), whole).filter(() => lane !== "comparators"),
+    levelWords(volume, whole ? whole.query_z : reading?.z, match),
     moved(match),
   ].filter(Boolean);
   const kind = overlay === "known" ? "label" : "mask";
@@ -40,12 +43,11 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
         type="button"
         ref={button}
         tabIndex={match.rank === 1 ? 0 : -1}
-        onClick={() => compareWith(slice.z === match.z ? slice : { ...slice, z: match.z }, lane)}
+        onClick={() => compareWith({ ...slice, z: match.z }, lane, whole?.query_z)}
         onPointerEnter={() => point(true)}
         onPointerLeave={() => point(false)}
         onFocus={() => point(true)}
         onBlur={() => point(false)}
-        aria-label={describe(match, lane, words)}
         title={detailWords(match)}
       >
         <span class="card-picture">
@@ -69,8 +71,11 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
             />
           )}
           {grid && <AgreementMap grid={grid} />}
-          <b class="rank">{match.rank}</b>
-          {scrolled && <span class="card-slice">slice {z}</span>}
+          <b class="rank">
+            <span class="unseen">Rank </span>
+            {match.rank}
+          </b>
+          {(scrolled || whole) && <span class="card-slice">slice {z}</span>}
           {!match.image_url && <span class="card-slice">decoded, no image kept</span>}
           {overlay === "known" && !match.label_url && lane !== "comparators" && <span class="card-slice">no known labels</span>}
         </span>
@@ -79,6 +84,7 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
           <WorthBar match={match} lane={lane} />
           <span class="card-place">{grid ? agreementWords(grid) : words.join(" · ")}</span>
           {lane === "comparators" && <Doubt match={match} predicted={facts?.predicted.whole_mm2} />}
+          <span class="unseen">{describe(match)}</span>
         </span>
       </button>
     </li>
@@ -100,11 +106,11 @@ const DOUBTFUL_MM2 = 20;
 /** Agreement on one scale for all lanes; the distance alone where the server knows no better. */
 function WorthBar({ match, lane }: { match: Match; lane: LaneName }) {
   const worth = mainWorth(match, lane);
-  if (!worth) return <span class="card-place">distance {match.distance.toFixed(2)}</span>;
+  if (worth === null) return <span class="card-place">distance {match.distance.toFixed(2)}</span>;
   return (
     <span class="worth">
       <span class="worth-bar" aria-hidden="true">
-        <i style={{ width: `${100 * worth.expected}%` }} />
+        <i style={{ width: `${100 * worth}%` }} />
       </span>
       <span class="worth-words">
         {worthWords(match)}
@@ -115,8 +121,8 @@ function WorthBar({ match, lane }: { match: Match; lane: LaneName }) {
 }
 
 /** The wheel over a match goes through its slices; leaving it goes back to the one that was found. */
-function useHoverScroll(match: Match): [number, { current: HTMLButtonElement | null }] {
-  const [z, setZ] = useState(match.z);
+function useHoverScroll(match: Match, home: number): [number, { current: HTMLButtonElement | null }] {
+  const [z, setZ] = useState(home);
   const button = useRef<HTMLButtonElement>(null);
   const volume = useRef<Promise<Volume> | null>(null);
   useEffect(() => {
@@ -131,7 +137,7 @@ function useHoverScroll(match: Match): [number, { current: HTMLButtonElement | n
       volume.current ??= api.volume({ kind: "volume", key: match.volume_key, z: match.z });
       void volume.current.then(
         ({ z_indices }) => {
-          place = Math.min(z_indices.length - 1, Math.max(0, (place ?? z_indices.indexOf(match.z)) + step));
+          place = Math.min(z_indices.length - 1, Math.max(0, (place ?? z_indices.indexOf(home)) + step));
           setZ(z_indices[place]!);
         },
         () => (volume.current = null),
@@ -139,7 +145,7 @@ function useHoverScroll(match: Match): [number, { current: HTMLButtonElement | n
     };
     const leave = () => {
       place = null;
-      setZ(match.z);
+      setZ(home);
     };
     node.addEventListener("wheel", wheel, { passive: false });
     node.addEventListener("pointerleave", leave);
@@ -147,17 +153,28 @@ function useHoverScroll(match: Match): [number, { current: HTMLButtonElement | n
       node.removeEventListener("wheel", wheel);
       node.removeEventListener("pointerleave", leave);
     };
-  }, [match.volume_key, match.z]);
-  useEffect(() => setZ(match.z), [match.z]);
+  }, [match.volume_key, home]);
+  useEffect(() => setZ(home), [home]);
   return [z, button];
 }
+
+/** Of a whole patient, the slice at the height that is read, once scrolling has settled; otherwise the one found. */
+function useSameHeight(match: Match, volume: Volume | undefined, reading: number | undefined): number {
+  const z = useSettled(reading, SETTLE_MS);
+  const height = volume && z !== undefined ? volume.z_mm[volume.z_indices.indexOf(z)] : undefined;
+  if (!match.whole || height === undefined) return match.z;
+  const off = ([, mm]: readonly [number, number]) => Math.abs(mm - height);
+  return match.whole.slices.reduce((best, one) => (off(one) < off(best) ? one : best))[0];
+}
+
+const SETTLE_MS = 150;
 
 const moved = ({ shift }: Match): string =>
   shift ? [shift.mirrored && "mirrored", (shift.rows || shift.columns) && "shifted"].filter(Boolean).join(", ") : "";
 
-function describe(match: Match, lane: LaneName, words: string[]): string {
+/** What is only read out: the slice, the distance and its parts. */
+function describe(match: Match): string {
   const parts = `${match.normal_part.toFixed(2)} from anatomy, ${match.abnormal_part.toFixed(2)} from lesion`;
-  const worth = [worthWords(match), `distance ${match.distance.toFixed(2)}`, parts].filter(Boolean).join(", ");
-  const poor = isPoor(match, lane) ? ", poor match" : "";
-  return `Rank ${match.rank}: ${match.volume_key}, slice ${match.z}, ${[worth, ...words].filter(Boolean).join(", ")}${poor}. Compare.`;
+  const words = [`slice ${match.z}`, `distance ${match.distance.toFixed(2)}`, match.whole ? "" : parts];
+  return `, ${words.filter(Boolean).join(", ")}. Compare.`;
 }

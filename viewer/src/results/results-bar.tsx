@@ -1,7 +1,8 @@
 /** How to search: lanes or one list, the slider between anatomy and lesion, metric, number, filters. */
 
 import { askWith, useView } from "../state/actions";
-import { useData } from "../state/data";
+import { findsPatients, levelOf } from "../state/asking";
+import { useData, type LaneName } from "../state/data";
 import { Segmented, Select, Slider } from "../shell/controls";
 
 /** What each metric compares, in a few words. */
@@ -16,16 +17,25 @@ const METRICS: Record<string, string> = {
 
 const TOPS = [6, 12, 24, 48];
 
-const LEVELS: [string, string][] = [
-  ["", "anywhere"],
-  ["10", "here ± 10 mm"],
-  ["20", "here ± 20 mm"],
-  ["40", "here ± 40 mm"],
-];
+const LEVELS = [10, 20, 40, 60];
+
+/** "here ± mm", with the archive's usual width among them; off for any level. */
+function levelChoices(usual: number): [string, string][] {
+  const widths = [...new Set([...LEVELS, usual])].sort((one, other) => one - other);
+  return [...widths.map((mm): [string, string] => [String(mm), `here ± ${mm} mm`]), ["any", "anywhere"]];
+}
+
+/** Whether a lane finds whole patients now. */
+export function usePatients(lane: LaneName): boolean {
+  const able = useData((now) => now.archive?.can_find_patients ?? false);
+  return useView((view) => findsPatients(lane, view)) && able;
+}
 
 export function ResultsBar() {
   const question = useView((view) => view.question);
   const archive = useData((now) => now.archive);
+  const whole = usePatients("both");
+  const usual = archive?.default_level_mm ?? LEVELS[2]!;
   const lesion = Math.round(question.lesionShare * 100);
   const alone = question.layout === "one" && question.anywhere !== null;
   const words = `${100 - lesion} % anatomy, ${lesion} % lesion`;
@@ -56,12 +66,24 @@ export function ResultsBar() {
         <output class="weight-words">{alone ? "lesion alone" : `${100 - lesion} : ${lesion}`}</output>
         <span class="hint acts-on">for “By both”</span>
       </div>
-      <Select
-        label="Level"
-        value={question.level === null ? "" : String(question.level)}
-        choices={LEVELS}
-        onChange={(value) => askWith({ level: value ? Number(value) : null })}
-      />
+      {whole ? (
+        <span class="finds">
+          Finds <b>patients</b>: compared as a whole, in three dimensions
+        </span>
+      ) : (
+        <>
+          <span class="finds">
+            Finds <b>slices</b>
+          </span>
+          <Select
+            label="Level"
+            hint="How far from this level a slice may lie; acts on all lanes but the comparators"
+            value={String(levelOf(question, usual) ?? "any")}
+            choices={levelChoices(usual)}
+            onChange={(value) => askWith({ level: value === "any" ? value : Number(value) })}
+          />
+        </>
+      )}
       <span class="spring" />
       <input
         class="filter-text"
@@ -87,16 +109,24 @@ export function ResultsBar() {
           onChange={(tag) => askWith({ tag })}
         />
       )}
-      <Select
-        label="Metric"
-        value={question.metric || archive?.default_metric || ""}
-        choices={(archive?.metrics ?? []).map(({ name, ready }) => [
-          name,
-          ready ? `${name}: ${METRICS[name] ?? "distance between codes"}` : `${name} (being prepared)`,
-          !ready,
-        ])}
-        onChange={(metric) => askWith({ metric })}
-      />
+      {!whole && (
+        <Select
+          label="Metric"
+          value={question.metric}
+          choices={[
+            ["", "best for each list"],
+            ...(archive?.metrics ?? []).map(
+              ({ name, ready }) =>
+                [
+                  name,
+                  ready ? `${name}: ${METRICS[name] ?? "distance between codes"}` : `${name} (being prepared)`,
+                  !ready,
+                ] as const,
+            ),
+          ]}
+          onChange={(metric) => askWith({ metric })}
+        />
+      )}
       <Select
         label="Top"
         value={String(question.top)}

@@ -6,14 +6,19 @@ import { useData, type Lane, type LaneName } from "../state/data";
 import { prefer, usePreferences } from "../state/preferences";
 import { lookNow } from "../state/opening";
 import { Card } from "./card";
-import { ResultsBar } from "./results-bar";
+import { ResultsBar, usePatients } from "./results-bar";
+import { isNothing, shareWords } from "./worth";
 
-export const LANE_TITLES: Record<LaneName, [title: string, meaning: string]> = {
-  normal: ["By anatomy", "same brain, whatever the lesion"],
-  both: ["By both", "anatomy and lesion together"],
-  abnormal: ["By lesion", "same lesion, whatever the brain"],
-  comparators: ["Comparators", "real slices without known lesion, same anatomy"],
+export const LANE_TITLES: Record<LaneName, [title: string, slices: string, patients: string]> = {
+  normal: ["By anatomy", "slices of the same brain, whatever the lesion", "patients with such a brain, whatever the lesion"],
+  both: ["By both", "slices with such anatomy and lesion", "patients with such a brain and such a lesion"],
+  abnormal: ["By lesion", "slices with the same lesion, whatever the brain", "patients with such a lesion in that place"],
+  comparators: ["Comparators", "real slices without known lesion, same anatomy", ""],
 };
+
+/** What a list is called where it stands alone. */
+export const laneTitle = (lane: LaneName, patients: boolean): string =>
+  patients ? `Patients: ${LANE_TITLES[lane][0].toLowerCase()}` : LANE_TITLES[lane][0];
 
 export function Results() {
   const question = useView((view) => view.question);
@@ -40,7 +45,8 @@ function LaneRow({ name }: { name: LaneName }) {
   const open = usePreferences((now) => now.lanes.includes(name));
   const lanes = usePreferences((now) => now.lanes);
   const one = useView((view) => view.question.layout === "one");
-  const [title, meaning] = LANE_TITLES[name];
+  const whole = usePatients(name);
+  const [title, slices, patients] = LANE_TITLES[name];
   const matches = lane.answer?.matches ?? [];
   const shown = open || (one && name === "both");
   const toggle = () => prefer({ lanes: open ? lanes.filter((other) => other !== name) : [...lanes, name] });
@@ -52,11 +58,16 @@ function LaneRow({ name }: { name: LaneName }) {
             <span aria-hidden="true">{shown ? "▾" : "▸"}</span> {title}
           </button>
         </h3>
-        <span class="lane-meaning">{meaning}</span>
+        <span class="lane-meaning">{whole ? patients : slices}</span>
         <span class="timing" title={timing(lane)}>
           {lane.answer && `${matches.length} found`}
         </span>
       </header>
+      {shown && lane.answer && isNothing(lane.answer, name) && (
+        <p class="nothing-alike safety" role="status">
+          Nothing like it in this archive: the best match below agrees {shareWords(lane.answer.matches[0]!, name)} only.
+        </p>
+      )}
       {shown && matches.length > 0 && (
         <ol class="cards" onKeyDown={moveAlong}>
           {matches.map((match) => (

@@ -7,7 +7,8 @@ import { asked } from "../state/effects";
 import { useView, view } from "../state/actions";
 import { messageOf, say, useData, volumeOf } from "../state/data";
 import { lanesOf } from "../state/asking";
-import { LANE_TITLES } from "../results/results";
+import { PacsItems } from "./pacs-items";
+import { laneTitle } from "../results/results";
 import { valuesOf } from "../reading/measures";
 
 export function ExportMenu() {
@@ -53,6 +54,7 @@ export function ExportMenu() {
         >
           {`Healthy twin, ${titleOf(channel)} (NIfTI)`}
         </button>
+        <PacsItems />
         <p class="hint">Answers hold all lanes, and what was measured.</p>
       </div>
     </details>
@@ -64,8 +66,8 @@ async function saveAnswer(format: ExportFormat): Promise<void> {
   const now = view.get();
   const lanes = [];
   for (const lane of lanesOf(now.question)) {
-    const search = await asked(now, lane);
-    if (search) lanes.push({ title: LANE_TITLES[lane][0], search, comparators: lane === "comparators" });
+    const body = await asked(now, lane);
+    if (body) lanes.push({ title: laneTitle(lane, Boolean(body.patients)), ...body });
   }
   if (!lanes.length) throw new Error("There is no answer to export yet.");
   const measures = now.measures.map((one) => ({ kind: one.kind, z: one.z, points_mm: one.points, ...valuesOf(one) }));

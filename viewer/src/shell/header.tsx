@@ -1,6 +1,7 @@
 /** The top of the page: what is open, what can be undone, shared and taken away, and what this is not. */
 
 import { useEffect, useState } from "preact/hooks";
+import type { ArchiveInfo } from "../api/types";
 import { history, useView } from "../state/actions";
 import { shareable } from "../state/address";
 import { say, useData } from "../state/data";
@@ -28,7 +29,7 @@ export function Header({ onHelp }: { onHelp: () => void }) {
       </h1>
       {archive && (
         <p class="archive" title={archive.problems.join("\n")}>
-          {archive.name} · {archive.patients} {archive.patients === 1 ? "patient" : "patients"} · {archive.slices.toLocaleString("en")} slices
+          <ArchiveName archive={archive} /> · {archive.patients} {archive.patients === 1 ? "patient" : "patients"} · {archive.slices.toLocaleString("en")} slices
           {archive.problems.length > 0 && ` · ${archive.problems.length} damaged`}
         </p>
       )}
@@ -58,6 +59,25 @@ export function Header({ onHelp }: { onHelp: () => void }) {
         Help
       </button>
     </header>
+  );
+}
+
+/** The archive's name; where several are served side by side, a choice between them. */
+function ArchiveName({ archive }: { archive: ArchiveInfo }) {
+  if (archive.beside.length < 2) return <>{archive.name}</>;
+  const here = archive.beside.find((one) => one.name === archive.name);
+  return (
+    <select
+      aria-label="Archive"
+      value={here?.path}
+      onChange={(event) => location.assign(event.currentTarget.value)}
+    >
+      {archive.beside.map((one) => (
+        <option value={one.path}>
+          {one.name} ({one.disease})
+        </option>
+      ))}
+    </select>
   );
 }
 

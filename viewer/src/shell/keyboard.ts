@@ -108,6 +108,7 @@ export const SHORTCUTS: { title: string; items: Shortcut[] }[] = [
   {
     title: "Asking",
     items: [
+      { keys: ["u"], words: "about the whole patient", act: () => setAsk({ mode: "patient" }) },
       { keys: ["s"], words: "about this slice", act: () => setAsk({ mode: "slice" }) },
       { keys: ["r"], words: "about a region", act: () => setAsk({ mode: "region" }) },
       { keys: ["k"], words: "about a sketch", act: () => setAsk({ mode: "sketch" }) },

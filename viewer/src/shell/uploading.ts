@@ -4,20 +4,38 @@ import * as api from "../api/client";
 import type { FileRole, Job, Upload } from "../api/types";
 import { open, view } from "../state/actions";
 import { data, messageOf, say } from "../state/data";
+import { isDicom, zipped } from "./zip";
 
 const POLL_MS = 400;
 const KEPT = "diptych-uploads";
 const NIFTI = /\.nii(\.gz)?$/i;
+const ZIP = /\.zip$/i;
+const STUDY = "study.zip";
 
 /** Send files as a patient, or to the one that lacks a channel; files of other kinds are refused by name. */
 export async function uploadFiles(files: readonly File[], to?: Upload): Promise<void> {
-  const usable = files.filter(({ name }) => NIFTI.test(name));
+  const usable = await usableFiles(files);
   const refused = files.filter((file) => !usable.includes(file)).map(({ name }) => name);
-  if (refused.length) say(`${listed(refused)}: not NIfTI (.nii or .nii.gz), left out.`, "error");
-  if (!usable.length) return;
-  const sent = (share: number) => data.update((now) => ({ ...now, sending: { files: usable.map(({ name }) => name), share } }));
+  if (refused.length) say(`${listed(refused)}: not NIfTI (.nii or .nii.gz), DICOM or one ZIP of it, left out.`, "error");
+  if (usable.length) await send(usable, to);
+}
+
+/** NIfTI files where there are some; else one ZIP; else DICOM files, which go as a study. */
+async function usableFiles(files: readonly File[]): Promise<readonly File[]> {
+  const nifti = files.filter(({ name }) => NIFTI.test(name));
+  const packed = files.filter(({ name }) => ZIP.test(name));
+  if (nifti.length || packed.length === 1) return nifti.length ? nifti : packed;
+  const marked = await Promise.all(files.map(isDicom));
+  return files.filter((_, place) => marked[place]);
+}
+
+async function send(chosen: readonly File[], to?: Upload): Promise<void> {
+  const study = !chosen.some(({ name }) => NIFTI.test(name) || ZIP.test(name));
+  const names = study ? [`${chosen.length} DICOM files`] : chosen.map(({ name }) => name);
+  const sent = (share: number) => data.update((now) => ({ ...now, sending: { files: names, share } }));
   sent(0);
   try {
+    const usable = study ? [await zipped(chosen, STUDY)] : [...chosen];
     const upload = await (to ? api.addFiles(to.id, usable, sent) : api.upload(usable, sent));
     data.update((now) => ({
       ...now,
@@ -49,7 +67,7 @@ export async function droppedFiles(transfer: DataTransfer): Promise<File[]> {
   return found.filter(({ name }) => !name.startsWith("."));
 }
 
-const MOST_FILES = 64;
+const MOST_FILES = 20_000;
 
 /** A folder is read in portions until one is empty. */
 async function listing(folder: FileSystemDirectoryEntry): Promise<FileSystemEntry[]> {

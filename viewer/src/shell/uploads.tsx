@@ -45,7 +45,7 @@ export function DropZone() {
     <div class="drop">
       <FileButton label="Files of a patient" onFiles={(files) => void uploadFiles(files)}>
         <b>Drop a patient anywhere</b>
-        <span>a folder or NIfTI files: {channels.map(titleOf).join(", ")}</span>
+        <span>NIfTI files ({channels.map(titleOf).join(", ")}) or a DICOM folder</span>
       </FileButton>
     </div>
   );

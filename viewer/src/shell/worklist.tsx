@@ -3,6 +3,7 @@
 import type { VolumeFilter } from "../api/client";
 import type { VolumeSummary } from "../api/types";
 import { open, useView } from "../state/actions";
+import { makeRoom } from "../state/preferences";
 import { data, useData } from "../state/data";
 import { loadWorklist } from "../state/effects";
 import { Segmented, Select } from "./controls";
@@ -114,7 +115,10 @@ function Patient({ item, stop }: { item: VolumeSummary; stop: boolean }) {
         class="patient"
         aria-current={chosen}
         tabIndex={stop ? 0 : -1}
-        onClick={() => open({ kind: "volume", key: item.volume_key, z: item.representative_z })}
+        onClick={() => {
+          open({ kind: "volume", key: item.volume_key, z: item.representative_z });
+          makeRoom();
+        }}
       >
         {item.thumbnail_url ? (
           <img src={item.thumbnail_url} alt="" loading="lazy" width={44} height={55} draggable={false} />

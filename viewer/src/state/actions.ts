@@ -32,8 +32,9 @@ const clamp = (value: number, [low, high]: Range): number => Math.min(high, Math
 export function open(slice: SliceRef): void {
   history.change("open", (now) => {
     if (sameVolume(now.reading, slice)) return { ...now, reading: slice, compare: null, prior: null };
-    const { mode } = now.ask;
-    const ask: Ask = { ...now.ask, mode: mode === "compose" ? mode : "slice", region: [], strokes: [] };
+    // Whoever opens a patient asks for patients; whoever composes goes on composing.
+    const mode = now.ask.mode === "compose" ? "compose" : "patient";
+    const ask: Ask = { ...now.ask, mode, region: [], strokes: [] };
     const picture = { zoom: 1, pan: [0, 0], crosshair: null, windows: {}, swipe: 0, measures: [] } as const;
     return { ...now, ...picture, reading: slice, ask, compare: null, prior: null };
   });
@@ -62,7 +63,7 @@ export function goToLesion(): void {
 
 export const showChannel = (channel: Channel): void => history.change("channel", (now) => ({ ...now, channel }));
 
-export const set = <K extends "four" | "overlay" | "opacity" | "changed" | "swipe" | "crosshair" | "hanging" | "tool">(
+export const set = <K extends "four" | "overlay" | "opacity" | "changed" | "twin" | "swipe" | "crosshair" | "hanging" | "tool">(
   name: K,
   value: View[K],
 ): void => history.change(name, (now) => ({ ...now, [name]: value }));
@@ -128,7 +129,8 @@ export const addStroke = (stroke: Stroke): void =>
     ask: { ...now.ask, strokes: [...now.ask.strokes, stroke] },
   }));
 
-export const compareWith = (slice: SliceRef, lane = ""): void =>
+/** Put a match beside the patient; `from` is the patient's slice that it belongs to, the open one unless told. */
+export const compareWith = (slice: SliceRef, lane = "", from?: number): void =>
   history.change(`compare ${slice.key} ${slice.z}`, (now) => ({
     ...now,
     compare: {
@@ -138,7 +140,7 @@ export const compareWith = (slice: SliceRef, lane = ""): void =>
       ...now.compare,
       lane,
       with: slice,
-      from: now.reading?.z ?? 0,
+      from: from ?? now.reading?.z ?? 0,
     },
   }));
 

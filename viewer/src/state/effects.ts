@@ -1,11 +1,12 @@
 /** Keeps `Data` in step with the `View`: asks the server for what is needed, drops answers that come too late. */
 
 import * as api from "../api/client";
-import type { Answer, SearchBody } from "../api/types";
+import type { ExportBody } from "../api/client";
+import type { Answer, ArchiveInfo, Subject } from "../api/types";
 import { greyPng } from "../ask/png";
 import { paint } from "../ask/strokes";
 import { view } from "./actions";
-import { lanesOf, searchOf, subjectOf } from "./asking";
+import { findsPatients, lanesOf, patientsOf, searchOf, subjectOf } from "./asking";
 import { data, EMPTY_LANE, LANES, messageOf, say, volumeId, volumeOf, type Data, type LaneName } from "./data";
 import type { SliceRef, View } from "./view";
 
@@ -138,10 +139,8 @@ async function ask(now: View): Promise<void> {
       searches[lane].stop();
       continue;
     }
-    const body = searchOf(lane, now, subject, archive.default_metric);
-    searches[lane].run(JSON.stringify(body), SCROLL_MS, (signal) =>
-      fill(lane, (lane === "comparators" ? api.comparators : api.search)(body, signal), signal),
-    );
+    const body = bodyOf(lane, now, subject, archive);
+    searches[lane].run(JSON.stringify(body), SCROLL_MS, (signal) => fill(lane, sent(body, signal), signal));
   }
 }
 
@@ -154,11 +153,28 @@ export function askAgain(): void {
   follow(view.get());
 }
 
-/** The search that fills a lane, for those who want its answer in another form. */
-export async function asked(now: View, lane: LaneName): Promise<SearchBody | null> {
+type LaneBody = Omit<ExportBody["lanes"][number], "title">;
+
+/** What a lane asks: for patients, for comparators, or for slices. */
+function bodyOf(lane: LaneName, now: View, subject: Subject, archive: ArchiveInfo): LaneBody {
+  const patients = archive.can_find_patients && findsPatients(lane, now) ? patientsOf(lane, now) : null;
+  if (patients) return { patients };
+  return { search: searchOf(lane, now, subject, archive.default_level_mm), comparators: lane === "comparators" };
+}
+
+function sent({ patients, search, comparators }: LaneBody, signal: AbortSignal): Promise<Answer> {
+  if (patients) return api.patients(patients, signal);
+  return (comparators ? api.comparators : api.search)(search!, signal);
+}
+
+/** What fills a lane, for those who want its answer in another form. */
+export async function asked(now: View, lane: LaneName): Promise<LaneBody | null> {
   const { archive } = data.get();
   const subject = subjectOf(now, await sketchOf(now));
-  return subject && archive && searchOf(lane, now, subject, archive.default_metric);
+  if (!subject || !archive) return null;
+  const body = bodyOf(lane, now, subject, archive);
+  // The file shows the height that the reader has open.
+  return body.patients ? { patients: { ...body.patients, subject } } : body;
 }
 
 /** Put an answer into its lane; the older one stays until then, so that nothing flickers. */

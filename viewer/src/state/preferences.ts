@@ -7,16 +7,22 @@ export interface Preferences {
   readonly hanging: Hanging;
   /** Lanes that show their matches; the others are one line each. */
   readonly lanes: readonly string[];
-  /** Whether the list of patients is shown; it hides by itself on narrow screens. */
+  /** Whether the list of patients is shown. */
   readonly list: boolean;
 }
 
 const NAME = "diptych-preferences";
 const TALL = 1000;
+const NARROW = 1100;
 const USUAL: Preferences = {
   hanging: "three",
-  lanes: window.innerHeight < TALL ? ["patients", "both"] : ["patients", "both", "abnormal"],
-  list: window.innerWidth >= 1100,
+  lanes: window.innerHeight < TALL ? ["abnormal"] : ["abnormal", "both"],
+  list: true,
+};
+
+/** On narrow screens the list lies over the page: it goes when a patient is chosen. */
+export const makeRoom = (): void => {
+  if (window.innerWidth < NARROW) prefer({ list: false });
 };
 
 function read(): Preferences {
@@ -25,7 +31,7 @@ function read(): Preferences {
     return {
       hanging: ["one", "three", "planes"].includes(kept.hanging ?? "") ? kept.hanging! : USUAL.hanging,
       lanes: Array.isArray(kept.lanes) ? kept.lanes.filter((lane) => typeof lane === "string") : USUAL.lanes,
-      list: typeof kept.list === "boolean" ? kept.list : USUAL.list,
+      list: typeof kept.list === "boolean" && window.innerWidth >= NARROW ? kept.list : USUAL.list,
     };
   } catch {
     return USUAL; // storage is forbidden, or holds something else

@@ -36,6 +36,7 @@ export function writeAddress(view: View, salt: string): string {
   put("ms", view.measures.map(writeMeasure).join("_"));
   put("o", view.overlay, START.overlay);
   put("op", view.opacity.toFixed(2), START.opacity.toFixed(2));
+  put("tw", view.twin, "decoded");
   put("sw", view.swipe.toFixed(2), "0.00");
   put("d", view.changed, START.changed);
   put(
@@ -52,10 +53,10 @@ export function writeAddress(view: View, salt: string): string {
   put("fs", question.source);
   put("ft", question.tag);
   put("fx", question.text);
-  put("lv", question.level === null ? "" : String(question.level));
+  put("lv", String(question.level), START.question.level as string);
   put("in", question.insideLesion ? "1" : "");
   put("any", question.anywhere);
-  put("ask", ask.mode, "slice");
+  put("ask", ask.mode, START.ask.mode);
   put("r", ask.region.map((cell) => cell.join(".")).join("_"));
   put("k", ask.strokes.map(writeStroke).join("_"));
   put("a", writeSlice(ask.anatomyOf, salt));
@@ -94,12 +95,13 @@ export function readAddress(address: string, resolve: Resolve): View {
       .filter((measure): measure is Measure => measure !== null),
     overlay: oneOf(["none", "predicted", "known"] as const, text("o"), START.overlay),
     opacity: bounded(Number(text("op") || START.opacity), 0.1, 1, START.opacity),
+    twin: oneOf(["decoded", "refined"] as const, text("tw"), "decoded"),
     swipe: bounded(Number(text("sw") || 0), 0, 1, 0),
     changed: oneOf(["lesion", "difference", "both"] as const, text("d"), START.changed),
     windows: readWindows(text("w")),
     question: readQuestion(text),
     ask: {
-      mode: oneOf(["slice", "region", "sketch", "compose"] as const, text("ask"), "slice"),
+      mode: oneOf(["patient", "slice", "region", "sketch", "compose"] as const, text("ask"), START.ask.mode),
       region: text("r")
         .split("_")
         .map(numbers("."))
@@ -117,7 +119,7 @@ export function readAddress(address: string, resolve: Resolve): View {
       layout: oneOf(["side", "swipe", "blink"] as const, text("vl"), "side"),
       labels: oneOf(["none", "predicted", "known"] as const, text("vo"), "none"),
       agreement: text("va") === "1",
-      lane: oneOf(["", "patients", "normal", "both", "abnormal", "comparators"] as const, text("vn"), ""),
+      lane: oneOf(["", "normal", "both", "abnormal", "comparators"] as const, text("vn"), ""),
     },
     prior: prior && {
       key: prior.key,
@@ -137,10 +139,15 @@ function readQuestion(text: (name: string) => string): Question {
     source: text("fs").slice(0, 200),
     tag: text("ft").slice(0, 100),
     text: text("fx").slice(0, 200),
-    level: text("lv") ? bounded(Number(text("lv")), 2, 100, 20) : null,
+    level: readLevel(text("lv")),
     insideLesion: text("in") === "1",
     anywhere: (any || null) as Anywhere | null,
   };
+}
+
+function readLevel(text: string): Question["level"] {
+  if (!text) return "usual";
+  return text === "any" ? "any" : bounded(Number(text), 2, 100, 20);
 }
 
 function writeSlice(slice: SliceRef | null, salt: string): string {

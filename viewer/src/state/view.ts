@@ -14,7 +14,8 @@ export interface SliceRef {
 }
 
 export type Cell = readonly [row: number, column: number];
-export type AskMode = "slice" | "region" | "sketch" | "compose";
+/** What is asked about: the whole patient finds patients, everything else finds slices. */
+export type AskMode = "patient" | "slice" | "region" | "sketch" | "compose";
 
 /** One movement of a brush; points are fractions of the image's width and height. */
 export interface Stroke {
@@ -49,8 +50,8 @@ export interface Question {
   readonly text: string;
   readonly insideLesion: boolean;
   readonly anywhere: Anywhere | null;
-  /** Only slices within so many millimetres of the same level; null for any level. */
-  readonly level: number | null;
+  /** Only slices within so many millimetres of the same level; the archive's usual width, or any level. */
+  readonly level: number | "usual" | "any";
 }
 
 export interface Ask {
@@ -98,6 +99,8 @@ export interface View {
   readonly overlay: "none" | "predicted" | "known";
   readonly opacity: number;
   readonly changed: "lesion" | "difference" | "both";
+  /** Which healthy twin is shown: decoded from the code, or the lesion painted over in the patient's own pixels. */
+  readonly twin: "decoded" | "refined";
   /** Share of the original that covers the twin, from the left. */
   readonly swipe: number;
   readonly question: Question;
@@ -120,6 +123,7 @@ export const START: View = {
   overlay: "none",
   opacity: 0.5,
   changed: "both",
+  twin: "decoded",
   swipe: 0,
   question: {
     layout: "lanes",
@@ -131,9 +135,9 @@ export const START: View = {
     text: "",
     insideLesion: false,
     anywhere: null,
-    level: null,
+    level: "usual",
   },
-  ask: { mode: "slice", region: [], strokes: [], anatomyOf: null, lesionOf: null },
+  ask: { mode: "patient", region: [], strokes: [], anatomyOf: null, lesionOf: null },
   compare: null,
   prior: null,
 };

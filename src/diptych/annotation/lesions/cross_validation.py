@@ -78,14 +78,20 @@ def _begin(
     options: LesionOptions, stored: LesionRun | None, *, progress: Progress
 ) -> tuple[LesionRun, dict[str, Case]]:
     """Prepare the patients and deal the folds, or check that they are those the run began with."""
-    preset = stored.preset if stored else get_preset(options.preset or "2mm-cpu", seed=options.seed)
+    preset = (
+        stored.preset
+        if stored
+        else get_preset(options.preset or "2mm-cpu", seed=options.seed, description=options.description)
+    )
     source = options.source or (Path(stored.source) if stored else None)
     if source is None:
         raise UsageError("no patients; give the folder that holds labelled patients")
     patients = chosen_patients(source, options.keys)
     if stored:
         patients = [files for files in patients if files.patient_key in stored.voxels]
-    cases, failed = prepare_cases(patients, options.out / CASES, spacing_mm=preset.spacing_mm, progress=progress)
+    cases, failed = prepare_cases(
+        patients, options.out / CASES, about=preset.about, spacing_mm=preset.spacing_mm, progress=progress
+    )
     voxels = {key: case.about["voxels"] for key, case in cases.items()}
     if stored:
         if voxels != stored.voxels:
@@ -119,7 +125,7 @@ def _train_all(
 
             result = trainer.train(stop, report)
             figures = result["held_out"]
-            dice = " ".join(f"{name} {figures[name]['dice']:.3f}" for name in PAPER_DICE if name in figures)
+            dice = " ".join(f"{name} {figures[name]['dice']:.3f}" for name in figures)
             say(f"fold {result['fold']}: Dice {dice} on {len(result['patients'])} held-out patients")
         results.append(result)
     return results
@@ -128,6 +134,7 @@ def _train_all(
 def _finish(out: Path, run: LesionRun, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Export the ensemble and write the report."""
     held_out = mean_dice([figures for result in results for figures in result["patients"].values()])
+    glioma = run.preset.description is None
     table = fold_table(results, held_out)
     report: dict[str, Any] = {
         "command": sys.argv,
@@ -138,7 +145,8 @@ def _finish(out: Path, run: LesionRun, results: list[dict[str, Any]]) -> dict[st
         "left_out": run.failed,
         "convention": CONVENTION,
         "held_out": held_out,
-        "paper": PAPER_DICE,
+        "paper": PAPER_DICE if glioma else {},
+        "classes": run.preset.about.lesion_names,
         "folds": results,
     }
     report["fingerprint"] = save_ensemble(
@@ -167,7 +175,8 @@ def _card(run: LesionRun, results: list[dict[str, Any]], table: str) -> str:
     steps, seconds = (sum(result[name] for result in results) for name in ("steps", "seconds"))
     return f"""**Research use only, not a medical device.** A person must look at every label map it draws.
 
-Background, NET, ED and ET by softmax, mean over {len(results)} networks: MONAI SegResNet, {preset.filters} filters,
+Background and {", ".join(preset.about.lesion_names.values())} by softmax,
+mean over {len(results)} networks: MONAI SegResNet, {preset.filters} filters,
 blocks {preset.blocks_down}, at {preset.spacing_mm:g} mm; preset `{preset.name}`, seed {preset.seed}.
 Trained on {len(run.voxels)} patients, {steps} steps in all, {seconds / 60:.0f} minutes.
 
@@ -175,25 +184,25 @@ Dice on patients that a model never saw, on the working grid; {CONVENTION}:
 
 {table}
 
-Input: T1, T1Gd, T2 and FLAIR, skull-stripped and co-registered. Not tried on children, after surgery, or on anything
-but adult glioma."""
-
-
-SHOWN = ("ET", "ED", "TC", "NET", "WT")
+Input: {", ".join(preset.about.channels)}, skull-stripped and co-registered. Not tried on children, after surgery, or on
+anything but {preset.about.disease}."""
 
 
 def fold_table(results: Sequence[dict[str, Any]], held_out: dict[str, dict[str, float]]) -> str:
-    """A row per fold, one for all patients, one for the paper."""
+    """A row per fold, one for all patients, and for gliomas one for the paper."""
+    regions = list(dict.fromkeys(name for result in results for one in result["patients"].values() for name in one))
     rows = [
-        ["held out", "patients", *SHOWN],
-        ["---"] * (2 + len(SHOWN)),
-        *(_row(f"fold {result['fold']}", len(result["patients"]), result["held_out"]) for result in results),
-        _row("all folds", sum(len(result["patients"]) for result in results), held_out),
-        ["paper, 1 mm", "355", *(f"{PAPER_DICE[name]:.2f}" if name in PAPER_DICE else "–" for name in SHOWN)],
+        ["held out", "patients", *regions],
+        ["---"] * (2 + len(regions)),
+        *(_row(f"fold {result['fold']}", len(result["patients"]), result["held_out"], regions) for result in results),
+        _row("all folds", sum(len(result["patients"]) for result in results), held_out, regions),
     ]
+    if set(PAPER_DICE) <= set(regions):
+        paper = [f"{PAPER_DICE[name]:.2f}" if name in PAPER_DICE else "–" for name in regions]
+        rows.append(["paper, 1 mm", "355", *paper])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _row(name: str, patients: int, figures: dict[str, dict[str, float]]) -> list[str]:
-    cells = [f"{figures[region]['dice']:.3f}" if region in figures else "–" for region in SHOWN]
+def _row(name: str, patients: int, figures: dict[str, dict[str, float]], regions: Sequence[str]) -> list[str]:
+    cells = [f"{figures[region]['dice']:.3f}" if region in figures else "–" for region in regions]
     return [name, str(patients), *cells]

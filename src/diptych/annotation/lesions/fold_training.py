@@ -21,7 +21,7 @@ from diptych.annotation.lesions.crops import CropSampler
 from diptych.annotation.lesions.lesion_cases import Case
 from diptych.annotation.lesions.lesion_network import best_device, build_network, dice_focal_loss, probabilities
 from diptych.annotation.lesions.lesion_options import LesionRun
-from diptych.annotation.lesions.prediction import dice_by_region, mean_dice
+from diptych.annotation.lesions.prediction import dice_by_region, lesion_regions, mean_dice
 from diptych.errors import TrainingError
 from diptych.files import write_json
 from diptych.runs.checkpoint import (
@@ -89,7 +89,8 @@ class FoldTrainer:
     def _begin(self) -> None:
         self.device = best_device()
         self.network = build_network(self.preset, fold=self.number).to(self.device)
-        self.loss = dice_focal_loss()
+        self.regions = lesion_regions(self.preset.about)
+        self.loss = dice_focal_loss(len(self.preset.about.lesion) + 1)
         self.optimizer = torch.optim.AdamW(
             self.network.parameters(), lr=self.preset.learning_rate, weight_decay=self.preset.weight_decay
         )
@@ -152,7 +153,7 @@ class FoldTrainer:
         means = mean_dice(list(self._judge(self.held_out[:LOOKED_AT]).values()))
         figures = {name: values["dice"] for name, values in means.items()}
         self.looks.add({"step": self.step, "seconds": self.plan.seconds, **figures})
-        self._dice = " ".join(f"{name} {figures[name]:.2f}" for name in ("ET", "ED", "TC") if name in figures)
+        self._dice = " ".join(f"{name} {figures[name]:.2f}" for name in self.regions if name in figures)
         self.say(
             f"fold {self.number}, step {self.step}: Dice {self._dice} on {len(self.held_out[:LOOKED_AT])} held out"
         )
@@ -165,7 +166,7 @@ class FoldTrainer:
         figures = {}
         for case in cases:
             shares = probabilities(self.network, case.image(), multiple=self.preset.multiple)
-            figures[case.patient_key] = dice_by_region(shares.argmax(axis=0).astype("uint8"), case.labels)
+            figures[case.patient_key] = dice_by_region(shares.argmax(axis=0).astype("uint8"), case.labels, self.regions)
         return figures
 
     def _save(self) -> None:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
 from numpy.typing import NDArray
 
 from diptych.errors import VolumeError
 from diptych.slices.preprocess import Axis
-from diptych.volumes import LESION_LABELS, Volume
-from diptych.volumes.nifti import read_nifti
+from diptych.volumes import Volume
 
 CLIP = 5.0
 """Largest z-score, either way."""
@@ -85,9 +82,12 @@ def working_image(volume: Volume, box: BrainBox) -> NDArray[np.float32]:
     return box.to_working(scores)
 
 
-def working_labels(lesion: NDArray[np.uint8], box: BrainBox) -> NDArray[np.uint8]:
-    """Resample a label map `[X, Y, Z]` to `[x, y, z]`: a voxel takes the label that fills most of it."""
-    shares = box.to_working(np.stack([(lesion == label).astype(np.float32) for label in LESION_LABELS]))
+def working_labels(lesion: NDArray[np.uint8], box: BrainBox, *, classes: int) -> NDArray[np.uint8]:
+    """Resample a label map `[X, Y, Z]` to `[x, y, z]`: a voxel takes the label that fills most of it.
+
+    `classes` counts the background, too.
+    """
+    shares = box.to_working(np.stack([(lesion == label).astype(np.float32) for label in range(classes)]))
     winner: NDArray[np.uint8] = shares.argmax(axis=0).astype(np.uint8)
     return winner
 
@@ -112,26 +112,3 @@ def _weights(source: Axis, target: Axis) -> NDArray[np.float32]:
     weights = np.clip(1.0 - distance / reach, 0.0, None)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-6)
     return np.asarray(weights, dtype=np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class SourceGrid:
-    """Axes, size and place of one image file."""
-
-    shape: tuple[int, int, int]
-    affine: NDArray[np.float64]
-    """Voxel index to RAS+ millimetres, `[4, 4]`, as the file has it."""
-
-    def from_canonical(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A label map on canonical LPS axes, `[X, Y, Z]`, with its axes turned and swapped as in the file."""
-        turn = ornt_transform(axcodes2ornt(("L", "P", "S")), io_orientation(self.affine))
-        turned: NDArray[np.uint8] = np.ascontiguousarray(apply_orientation(labels, turn))
-        assert turned.shape == self.shape, "the volume was read from this very file"
-        return turned
-
-
-def read_grid(path: Path) -> SourceGrid:
-    """The grid of a NIfTI file."""
-    image = read_nifti(path)
-    columns, rows, planes = image.stored.shape
-    return SourceGrid((columns, rows, planes), image.affine)

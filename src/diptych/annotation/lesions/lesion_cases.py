@@ -1,6 +1,6 @@
 """Patients as training needs them: working image and labels, prepared once and kept beside the run.
 
-    RUN/cases/KEY.safetensors     image float16 [4, x, y, z], labels uint8 [x, y, z]; metadata: voxel hash, spacing
+    RUN/cases/KEY.safetensors     image float16 [C, x, y, z], labels uint8 [x, y, z]; metadata: voxel hash, spacing
 
 A crop reads only its own part of the file, so memory stays flat whatever the number of patients. Knows no network.
 """
@@ -19,11 +19,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from diptych.annotation.lesions.grid import brain_box, working_image, working_labels
+from diptych.description import Description
 from diptych.errors import DiptychError, LabelError, UsageError, VolumeError
 from diptych.files import replacing
 from diptych.progress import Progress, silent
 from diptych.slices.splits import read_keys
-from diptych.volumes import CHANNELS, PatientFiles, Volume, find_patients, read_patient, voxel_hash
+from diptych.volumes import PatientFiles, Volume, find_patients, read_patient, voxel_hash
 from diptych.volumes.people import group_people
 from diptych.volumes.rawhead import raw_head_warning
 
@@ -51,7 +52,7 @@ class Case:
         return labels
 
     def image(self, place: tuple[slice, slice, slice] | None = None) -> NDArray[np.float32]:
-        """Z-scores, `[4, x, y, z]`, or the part of them at `place`."""
+        """Z-scores, `[C, x, y, z]`, or the part of them at `place`."""
         with safe_open(self.path, "np") as file:
             whole = file.get_slice("image")
             part = whole[:] if place is None else whole[:, place[0], place[1], place[2]]
@@ -59,16 +60,21 @@ class Case:
         return image
 
 
-def read_stripped(files: PatientFiles) -> Volume:
-    """Read a patient with all four channels; a head whose skull is still there is refused."""
-    volume = read_patient(files, required=CHANNELS)
+def read_stripped(files: PatientFiles, about: Description) -> Volume:
+    """Read a patient with all channels that are named; a head whose skull is still there is refused."""
+    volume = read_patient(files, description=about)
     if raw_head := raw_head_warning(volume.array, volume.spacing):
         raise VolumeError(f"{files.patient_key}: {raw_head}")
     return volume
 
 
 def prepare_cases(
-    patients: list[PatientFiles], folder: Path, *, spacing_mm: float, progress: Progress = silent
+    patients: list[PatientFiles],
+    folder: Path,
+    *,
+    about: Description,
+    spacing_mm: float,
+    progress: Progress = silent,
 ) -> Prepared:
     """Prepare every patient that can be trained on; returns the cases, and the others with the reason."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +84,7 @@ def prepare_cases(
         case = Case(files.patient_key, folder / f"{files.patient_key}.safetensors")
         try:
             if not _is_prepared(case, spacing_mm):
-                _prepare(files, case.path, spacing_mm)
+                _prepare(files, case.path, about, spacing_mm)
             cases[files.patient_key] = case
         except DiptychError as error:
             failed[files.patient_key] = str(error)
@@ -86,14 +92,14 @@ def prepare_cases(
     return cases, failed
 
 
-def _prepare(files: PatientFiles, path: Path, spacing_mm: float) -> None:
-    volume = read_stripped(files)
+def _prepare(files: PatientFiles, path: Path, about: Description, spacing_mm: float) -> None:
+    volume = read_stripped(files, about)
     if volume.lesion is None:
         raise LabelError(f"{files.patient_key}: has no lesion labels to learn from; add {files.patient_key}-seg.nii.gz")
     if not volume.lesion.any():
         raise LabelError(f"{files.lesion}: holds background only, a single class; leave this patient out of training")
     box = brain_box(volume, spacing_mm)
-    labels = working_labels(volume.lesion, box)
+    labels = working_labels(volume.lesion, box, classes=len(about.lesion) + 1)
     if not labels.any():
         raise LabelError(f"{files.lesion}: no lesion is left at {spacing_mm:g} mm; leave this patient out of training")
     arrays: dict[str, NDArray[Any]] = {"image": working_image(volume, box).astype(np.float16), "labels": labels}

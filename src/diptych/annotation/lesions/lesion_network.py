@@ -1,4 +1,5 @@
-"""The network: MONAI's SegResNet, after Myronenko's winner of BraTS 2018, four channels in and four classes out.
+"""The network: MONAI's SegResNet, after Myronenko's winner of BraTS 2018, channels in and classes out as a
+description names them.
 
 Knows tensors only. MONAI takes seconds to import and belongs to the extra `annotation`, so it is imported on first use.
 """
@@ -14,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from diptych.description import GLIOMA, Description
 from diptych.errors import MissingExtraError, UsageError
-from diptych.volumes import CHANNELS, LESION_LABELS
 
 MISSING = "diptych annotate lesions needs MONAI: pip install 'diptych[annotation]'"
 
@@ -30,8 +31,8 @@ def build_network(preset: LesionPreset, *, fold: int = 0) -> nn.Module:
         torch.manual_seed(1000 * preset.seed + fold)
         network = SegResNet(
             init_filters=preset.filters,
-            in_channels=len(CHANNELS),
-            out_channels=len(LESION_LABELS),
+            in_channels=len(preset.about.channels),
+            out_channels=len(preset.about.lesion) + 1,
             blocks_down=preset.blocks_down,
             blocks_up=preset.blocks_up,
             dropout_prob=preset.dropout or None,
@@ -45,10 +46,11 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def dice_focal_loss() -> Callable[[Tensor, Tensor], Tensor]:
+def dice_focal_loss(classes: int) -> Callable[[Tensor, Tensor], Tensor]:
     """Dice over the lesion classes plus focal loss (γ = 2, summed over classes, mean over voxels).
 
-    Dice sums over the batch first, so a class that one crop lacks does not count as a miss.
+    `classes` counts the background, too. Dice sums over the batch first, so a class that one crop lacks does not count
+    as a miss.
     """
     try:
         from monai.losses.dice import DiceLoss
@@ -59,7 +61,7 @@ def dice_focal_loss() -> Callable[[Tensor, Tensor], Tensor]:
     focal = FocalLoss(to_onehot_y=True, use_softmax=True, gamma=2.0)
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        total: Tensor = dice(logits, labels) + len(LESION_LABELS) * focal(logits, labels)
+        total: Tensor = dice(logits, labels) + classes * focal(logits, labels)
         return total
 
     return loss
@@ -67,7 +69,7 @@ def dice_focal_loss() -> Callable[[Tensor, Tensor], Tensor]:
 
 @torch.inference_mode()
 def probabilities(network: nn.Module, image: NDArray[np.float32], *, multiple: int) -> NDArray[np.float32]:
-    """Class probabilities `[4, x, y, z]` of a whole working image `[4, x, y, z]`.
+    """Class probabilities `[S, x, y, z]` of a whole working image `[C, x, y, z]`.
 
     The image and its left-right mirror go through together and are averaged: steadier, and on a CPU a batch of two
     costs less than twice one.
@@ -76,7 +78,7 @@ def probabilities(network: nn.Module, image: NDArray[np.float32], *, multiple: i
     _, *shape = image.shape
     padding = [(0, -side % multiple) for side in shape]
     whole = torch.from_numpy(np.pad(image, [(0, 0), *padding]))
-    pair = torch.stack([whole, whole.flip(1)]).to(device, memory_format=torch.channels_last_3d)  # [2, 4, x, y, z]
+    pair = torch.stack([whole, whole.flip(1)]).to(device, memory_format=torch.channels_last_3d)  # [2, C, x, y, z]
     straight, mirrored = torch.softmax(network.eval()(pair).float(), dim=1)
     mean = (straight + mirrored.flip(1)) / 2
     result: NDArray[np.float32] = mean[:, : shape[0], : shape[1], : shape[2]].cpu().numpy()
@@ -128,6 +130,12 @@ class LesionPreset:
     """Share of crops that are centred on a lesion voxel; the others lie anywhere in the brain's box."""
     seed: int = 0
     """Start of every random draw."""
+    description: Description | None = None
+    """Channels and classes by name; None for gliomas in four channels."""
+
+    @property
+    def about(self) -> Description:
+        return self.description or GLIOMA
 
     @property
     def multiple(self) -> int:
@@ -141,13 +149,16 @@ class LesionPreset:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
-        return asdict(self)
+        values = asdict(self)
+        del values["description"]  # ensembles of gliomas keep the fingerprint they had before there were others
+        return values if self.description is None else {**values, "description": self.description.to_json()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LesionPreset:
         """Read what `to_dict` wrote."""
         tuples = {name: tuple(values[name]) for name in ("crop", "blocks_down", "blocks_up")}
-        return cls(**{**values, **tuples})
+        named = values.get("description")
+        return cls(**{**values, **tuples, "description": named and Description.from_json(named)})
 
 
 PRESETS = {
@@ -169,8 +180,9 @@ PRESETS = {
 }
 
 
-def get_preset(name: str, *, seed: int | None = None) -> LesionPreset:
-    """The preset of that name, with another seed if one is given."""
+def get_preset(name: str, *, seed: int | None = None, description: Description | None = None) -> LesionPreset:
+    """The preset of that name, with another seed and for other channels and classes if they are given."""
     if name not in PRESETS:
         raise UsageError(f"--preset {name}: not known; presets are {', '.join(PRESETS)}")
-    return PRESETS[name] if seed is None else replace(PRESETS[name], seed=seed)
+    preset = replace(PRESETS[name], description=None if description == GLIOMA else description)
+    return preset if seed is None else replace(preset, seed=seed)

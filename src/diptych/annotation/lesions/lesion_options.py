@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diptych.annotation.lesions.lesion_network import LesionPreset
+from diptych.description import Description
 from diptych.errors import DiptychError, InputError, UsageError
 from diptych.runs.run_length import Length
 
@@ -37,6 +38,8 @@ class LesionOptions:
     """Number of models, each holding out its own patients; 5 if not said."""
     seed: int | None = None
     """Start of every random draw."""
+    description: Description | None = None
+    """Channels and classes by name; those of gliomas if not said."""
     resume: bool = False
     """Whether to continue the run that is in `out`, if there is one."""
     threads: int | None = None
@@ -61,7 +64,7 @@ class LesionRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that survive JSON; `from_dict` reads them back."""
-        return asdict(self)
+        return {**asdict(self), "preset": self.preset.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LesionRun:
@@ -102,6 +105,7 @@ def require_same(stored: LesionRun, options: LesionOptions) -> None:
         "--preset": (stored.preset.name, options.preset),
         "--folds": (len(stored.folds), options.folds),
         "--seed": (stored.preset.seed, options.seed),
+        "--classes, --channel": (stored.preset.about, options.description),
         "length": (stored.length, per_fold(options.length, len(stored.folds))),
     }
     for name, (old, new) in asked.items():

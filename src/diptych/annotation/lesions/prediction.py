@@ -2,7 +2,7 @@
 
 `predict_lesions` is the whole story. One folder per patient appears under PRED, and one list of all:
 
-    PRED/KEY/KEY-seg.nii.gz     1 NET, 2 ED, 3 ET, on the grid of the patient's files
+    PRED/KEY/KEY-seg.nii.gz     classes as the ensemble names them, on the grid of the patient's files
     PRED/predictions.json       KEY: {"disagreement", "volumes_ml", "file", "model", …}
 
 A patient whose images and model have not changed is left alone, so a stopped run is resumed by running it again.
@@ -14,7 +14,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.annotation.lesions.ensemble_folder import Ensemble, load_ensemble
-from diptych.annotation.lesions.grid import brain_box, read_grid, working_image
+from diptych.annotation.lesions.grid import brain_box, working_image
 from diptych.annotation.lesions.lesion_cases import read_stripped
 from diptych.annotation.lesions.lesion_network import best_device, mean_probabilities, probabilities
+from diptych.description import GLIOMA, Description
 from diptych.errors import DiptychError, InputError, VolumeError
 from diptych.files import file_sha256, only_writer, write_json
 from diptych.processes import cores
 from diptych.progress import Progress, silent
 from diptych.runs.run_length import repeatable
-from diptych.volumes import LESION_LABELS, PatientFiles, Volume, write_nifti
+from diptych.volumes import PatientFiles, Volume, write_nifti
+from diptych.volumes.nifti import read_grid
 
 LIST = "predictions.json"
 
@@ -40,7 +42,7 @@ class LesionPrediction:
     """What an ensemble says about one patient."""
 
     labels: NDArray[np.uint8]
-    """`LESION_LABELS` on the volume's canonical grid, `[X, Y, Z]`."""
+    """Lesion classes on the volume's canonical grid, `[X, Y, Z]`."""
     disagreement: float
     """How far the models are apart: 0 all draw the same, 1 nothing in common (see `overlap.py`)."""
 
@@ -107,12 +109,15 @@ def predict_volume(volume: Volume, ensemble: Ensemble) -> LesionPrediction:
     mean = mean_probabilities(maps)
     labels = box.to_source(mean).argmax(axis=0).astype(np.uint8)
     labels[~volume.brain] = 0
-    return LesionPrediction(labels, disagreement([_strongest(one) for one in maps], _strongest(mean)))
+    return LesionPrediction(
+        labels, disagreement([_strongest(one) for one in maps], _strongest(mean), list(preset.about.lesion_names))
+    )
 
 
 def _label(files: PatientFiles, ensemble: Ensemble, out: Path) -> dict[str, Any]:
     """Predict one patient and write the label map; returns the entry for the list."""
-    volume = read_stripped(files)
+    about = ensemble.preset.about
+    volume = read_stripped(files, about)
     prediction = predict_volume(volume, ensemble)
     grid = read_grid(next(iter(files.channels.values())))
     key = files.patient_key
@@ -124,9 +129,9 @@ def _label(files: PatientFiles, ensemble: Ensemble, out: Path) -> dict[str, Any]
         "disagreement": round(prediction.disagreement, 4),
         "volumes_ml": {
             name: round(int((prediction.labels == label).sum()) * voxel_ml, 3)
-            for label, name in LESION_LABELS.items()
-            if label
+            for label, name in about.lesion_names.items()
         },
+        "classes": [asdict(one) for one in about.lesion],
         "file": f"{key}/{key}-seg.nii.gz",
         "model": ensemble.fingerprint,
         "models": len(ensemble.networks),
@@ -135,7 +140,7 @@ def _label(files: PatientFiles, ensemble: Ensemble, out: Path) -> dict[str, Any]
     if any(key in held_out for held_out in ensemble.folds):
         entry["warnings"].append("All models but one were trained on this patient.")
     elif volume.lesion is not None:
-        entry["dice"] = dice_by_region(prediction.labels, volume.lesion)
+        entry["dice"] = dice_by_region(prediction.labels, volume.lesion, lesion_regions(about))
     return entry
 
 
@@ -180,18 +185,27 @@ def _read_list(path: Path) -> dict[str, Any]:
     return entries
 
 
-REGIONS: dict[str, tuple[int, ...]] = {"ET": (3,), "ED": (2,), "TC": (1, 3), "NET": (1,), "WT": (1, 2, 3)}
+BRATS_REGIONS: dict[str, tuple[int, ...]] = {"ET": (3,), "ED": (2,), "TC": (1, 3), "NET": (1,), "WT": (1, 2, 3)}
 """Compartments as BraTS groups the labels: tumour core is everything but oedema, whole tumour is all three."""
 
 
-def dice_by_region(predicted: NDArray[np.uint8], reference: NDArray[np.uint8]) -> dict[str, float | None]:
+def lesion_regions(about: Description) -> dict[str, tuple[int, ...]]:
+    """What Dice is given for: the classes and the whole, for gliomas in the groups of BraTS."""
+    return BRATS_REGIONS if about.lesion == GLIOMA.lesion else about.regions
+
+
+def dice_by_region(
+    predicted: NDArray[np.uint8],
+    reference: NDArray[np.uint8],
+    regions: Mapping[str, tuple[int, ...]] = BRATS_REGIONS,
+) -> dict[str, float | None]:
     """Dice of each region; None where neither map has it.
 
     >>> dice_by_region(np.array([3, 3, 2], dtype=np.uint8), np.array([3, 0, 2], dtype=np.uint8))["ED"]
     1.0
     """
     figures: dict[str, float | None] = {}
-    for name, labels in REGIONS.items():
+    for name, labels in regions.items():
         ours, theirs = np.isin(predicted, labels), np.isin(reference, labels)
         size = int(ours.sum()) + int(theirs.sum())
         figures[name] = 2 * int((ours & theirs).sum()) / size if size else None
@@ -201,7 +215,7 @@ def dice_by_region(predicted: NDArray[np.uint8], reference: NDArray[np.uint8]) -
 def mean_dice(patients: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, float]]:
     """Means over patients by both conventions of the project: an absent compartment is left out, or counts as 0."""
     means: dict[str, dict[str, float]] = {}
-    for name in REGIONS:
+    for name in dict.fromkeys(name for figures in patients for name in figures):
         known = [value for figures in patients if (value := figures[name]) is not None]
         if known:
             means[name] = {
@@ -212,15 +226,15 @@ def mean_dice(patients: Sequence[Mapping[str, float | None]]) -> dict[str, dict[
     return means
 
 
-def disagreement(maps: Sequence[NDArray[np.uint8]], agreed: NDArray[np.uint8]) -> float:
-    """How far each model's own labels are from the ensemble's: 1 minus Dice, mean over models and ET, ED, NET.
+def disagreement(
+    maps: Sequence[NDArray[np.uint8]], agreed: NDArray[np.uint8], classes: Sequence[int] = (1, 2, 3)
+) -> float:
+    """How far each model's own labels are from the ensemble's: 1 minus Dice, mean over models and classes.
 
     0 says that all models draw the same lesion (or all draw none), 1 that they share nothing.
     """
+    regions = {str(value): (value,) for value in classes}
     misses = [
-        1 - dice
-        for labels in maps
-        for name, dice in dice_by_region(labels, agreed).items()
-        if name in ("ET", "ED", "NET") and dice is not None
+        1 - dice for labels in maps for dice in dice_by_region(labels, agreed, regions).values() if dice is not None
     ]
     return float(np.mean(misses)) if misses else 0.0

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from diptych.annotation.places import make_folder, write_output
-from diptych.annotation.review.review_list import SUFFIX, Doubt, Kind
-from diptych.description import GLIOMA
+from diptych.annotation.review.review_list import PREDICTIONS, SUFFIX, Doubt, Kind
+from diptych.description import GLIOMA, LabelClass, class_of_json
 from diptych.errors import InputError, UsageError
 from diptych.files import file_sha256
 from diptych.progress import Progress, silent
-from diptych.volumes import ANATOMY_LABELS, LESION_LABELS, find_patients
+from diptych.volumes import find_patients
 from diptych.volumes.layout import one_line
 
 MANIFEST = "review.json"
@@ -46,6 +46,8 @@ class Manifest:
     labels: str
     """The folder of labels, absolute."""
     patients: dict[str, Entry]
+    classes: tuple[LabelClass, ...]
+    """What the labels stand for."""
 
 
 def export_review(
@@ -74,9 +76,10 @@ def export_review(
     except OSError as error:
         raise InputError(f"{one_line(out)}: cannot be written ({error.strerror}); choose another folder") from None
     kind = chosen[0].kind
-    write_output(out / "labels-itksnap.txt", itksnap_table(kind).encode())
-    write_output(out / "labels-slicer.ctbl", slicer_table(kind).encode())
-    manifest = Manifest(kind, str(labels.resolve()), entries)
+    classes = labelled_classes(labels, kind)
+    write_output(out / "labels-itksnap.txt", itksnap_table(classes).encode())
+    write_output(out / "labels-slicer.ctbl", slicer_table(kind, classes).encode())
+    manifest = Manifest(kind, str(labels.resolve()), entries, classes)
     write_manifest(out, manifest)
     return manifest
 
@@ -103,19 +106,20 @@ def read_manifest(folder: Path) -> Manifest:
         if found["format"] != FORMAT or found["kind"] not in SUFFIX:
             raise ValueError(found["format"])
         patients = {key: Entry(**entry) for key, entry in found["patients"].items()}
-        return Manifest(found["kind"], found["labels"], patients)
+        classes = found.get("classes")  # exports of earlier releases have none: they are of gliomas
+        named = tuple(map(class_of_json, classes)) if classes else USUAL[found["kind"]]
+        return Manifest(found["kind"], found["labels"], patients, named)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
             f"{one_line(path)}: is not there or damaged; give a folder that 'diptych annotate review export' wrote"
         ) from None
 
 
-NAMES = {"lesion": LESION_LABELS, "anatomy": ANATOMY_LABELS}
-COLOURS = {"lesion": GLIOMA.lesion_colours, "anatomy": GLIOMA.anatomy_colours}
-LONG_NAMES = {one.abbreviation: one.name for one in GLIOMA.lesion}
+USUAL: dict[str, tuple[LabelClass, ...]] = {"lesion": GLIOMA.lesion, "anatomy": GLIOMA.anatomy}
+"""Classes where nothing says otherwise."""
 
 
-def itksnap_table(kind: Kind) -> str:
+def itksnap_table(classes: Sequence[LabelClass]) -> str:
     """ITK-SNAP's label description file: Segmentation → Import Label Descriptions."""
     lines = [
         "################################################",
@@ -124,18 +128,28 @@ def itksnap_table(kind: Kind) -> str:
         "################################################",
         '    0     0    0    0        0  0  0    "Clear Label"',
     ]
-    for value, name in NAMES[kind].items():
-        if value:
-            red, green, blue = COLOURS[kind][value]
-            lines.append(f'{value:5d} {red:5d}{green:5d}{blue:5d}        1  1  1    "{LONG_NAMES.get(name, name)}"')
+    for one in classes:
+        red, green, blue = one.colour
+        lines.append(f'{one.value:5d} {red:5d}{green:5d}{blue:5d}        1  1  1    "{one.name}"')
     return "\n".join(lines) + "\n"
 
 
-def slicer_table(kind: Kind) -> str:
+def slicer_table(kind: Kind, classes: Sequence[LabelClass]) -> str:
     """3D Slicer's colour table: drop the .ctbl file into Slicer, then choose it when loading the labels."""
     lines = ["# Color table file", f"# {kind} labels of Diptych", "0 background 0 0 0 0"]
-    for value, name in NAMES[kind].items():
-        if value:
-            red, green, blue = COLOURS[kind][value]
-            lines.append(f"{value} {LONG_NAMES.get(name, name).replace(' ', '_')} {red} {green} {blue} 255")
+    for one in classes:
+        red, green, blue = one.colour
+        lines.append(f"{one.value} {one.name.replace(' ', '_')} {red} {green} {blue} 255")
     return "\n".join(lines) + "\n"
+
+
+def labelled_classes(labels: Path, kind: Kind) -> tuple[LabelClass, ...]:
+    """What the labels in a folder stand for: as the ensemble that drew lesions named them."""
+    if kind == "anatomy":
+        return USUAL[kind]
+    try:
+        entries = json.loads((labels / PREDICTIONS).read_text(encoding="utf-8")).values()
+        named = next((entry["classes"] for entry in entries if "classes" in entry), None)
+        return tuple(map(class_of_json, named)) if named else USUAL[kind]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return USUAL[kind]

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.annotation.registration import Placed, read_placed
-from diptych.annotation.review.review_export import NAMES, Entry, Manifest, read_manifest, write_manifest
+from diptych.annotation.review.review_export import Entry, Manifest, read_manifest, write_manifest
 from diptych.annotation.review.review_list import SUFFIX, Kind
 from diptych.errors import DiptychError, InputError, LabelError, UsageError
 from diptych.files import append_line, file_sha256
 from diptych.volumes import write_nifti
 from diptych.volumes.geometry import check_same_place
 from diptych.volumes.layout import one_line
+from diptych.volumes.nifti import read_grid
 
 EDITS = "edits.jsonl"
 
@@ -60,9 +61,9 @@ def import_review(review: Path, *, who: str, note: str = "") -> ReviewReport:
                 unchanged.append(key)
                 continue
             stored = _stored_file(folder, key, entry)
-            changed[key] = _take_back(edited, stored, folder, manifest.kind, key=key, who=who, note=note)
+            changed[key] = _take_back(edited, stored, folder, manifest, key=key, who=who, note=note)
             done = replace(entry, stored_sha256=file_sha256(stored), exported_sha256=file_sha256(edited))
-            manifest = Manifest(manifest.kind, manifest.labels, {**manifest.patients, key: done})
+            manifest = replace(manifest, patients={**manifest.patients, key: done})
             write_manifest(review, manifest)
         except DiptychError as error:
             failed[key] = str(error)
@@ -92,26 +93,28 @@ def _stored_file(folder: Path, key: str, entry: Entry) -> Path:
     return stored
 
 
-def _take_back(edited: Path, stored: Path, folder: Path, kind: Kind, *, key: str, who: str, note: str) -> int:
+def _take_back(edited: Path, stored: Path, folder: Path, about: Manifest, *, key: str, who: str, note: str) -> int:
     """Check, log and replace; returns how many voxels changed."""
     before, after = read_placed(stored), read_placed(edited)
     check_same_place(stored, before.affine, before.array.shape, edited, after.affine, after.array.shape)
-    labels = _check_labels(edited, after, kind)
+    labels = _check_labels(edited, after, about)
     moved = int(np.count_nonzero(labels != before.array))
-    line = _line(before, labels, kind, key=key, who=who, note=note, stored=stored, edited=edited)
+    line = _line(before, labels, about, key=key, who=who, note=note, stored=stored, edited=edited)
     append_line(folder / EDITS, json.dumps(line, ensure_ascii=False))
     if moved:
         _keep(stored)
-        write_nifti(stored, labels, before.affine)
+        grid = read_grid(stored)  # an edit never changes the order of the voxels
+        write_nifti(stored, grid.from_canonical(labels), grid.affine)
     return moved
 
 
-def _check_labels(path: Path, image: Placed, kind: Kind) -> NDArray[np.uint8]:
+def _check_labels(path: Path, image: Placed, about: Manifest) -> NDArray[np.uint8]:
+    kind, highest = about.kind, len(about.classes)
     present = np.unique(image.array).tolist()
-    if unknown := [value for value in present if value not in NAMES[kind]]:
+    if unknown := [value for value in present if not (0 <= value <= highest and value == int(value))]:
         shown = ", ".join(f"{value:g}" for value in unknown[:8])
         raise LabelError(
-            f"{one_line(path)}: holds values {shown}; {kind} labels are 0 to {max(NAMES[kind])}: "
+            f"{one_line(path)}: holds values {shown}; {kind} labels are 0 to {highest}: "
             "load the colour table of the export and paint with its labels"
         )
     if kind == "anatomy" and not {1.0, 2.0} <= set(present):
@@ -120,34 +123,42 @@ def _check_labels(path: Path, image: Placed, kind: Kind) -> NDArray[np.uint8]:
 
 
 def _line(
-    before: Placed, labels: NDArray[np.uint8], kind: Kind, *, key: str, who: str, note: str, stored: Path, edited: Path
+    before: Placed,
+    labels: NDArray[np.uint8],
+    about: Manifest,
+    *,
+    key: str,
+    who: str,
+    note: str,
+    stored: Path,
+    edited: Path,
 ) -> dict[str, Any]:
     old = before.array.astype(np.uint8)
     moved = old != labels
     pairs, counts = np.unique(old[moved].astype(np.int32) * 256 + labels[moved], return_counts=True)
-    names = NAMES[kind]
+    names = {0: "background", **{one.value: one.abbreviation for one in about.classes}}
     voxel_ml = abs(float(np.linalg.det(before.affine[:3, :3]))) / 1000.0
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "who": who.strip(),
         "patient": key,
-        "kind": kind,
+        "kind": about.kind,
         "changed_voxels": int(np.count_nonzero(moved)),
         "changes": {
             f"{names[pair // 256]} -> {names[pair % 256]}": count
             for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
         },
-        "ml_before": _volumes(old, kind, voxel_ml),
-        "ml_after": _volumes(labels, kind, voxel_ml),
+        "ml_before": _volumes(old, about, voxel_ml),
+        "ml_after": _volumes(labels, about, voxel_ml),
         "sha256_before": file_sha256(stored),
         "sha256_edited": file_sha256(edited),
         "note": note,
     }
 
 
-def _volumes(labels: NDArray[np.uint8], kind: Kind, voxel_ml: float) -> dict[str, float]:
+def _volumes(labels: NDArray[np.uint8], about: Manifest, voxel_ml: float) -> dict[str, float]:
     counts = np.bincount(labels.reshape(-1), minlength=256)
-    return {name: round(float(counts[value]) * voxel_ml, 3) for value, name in NAMES[kind].items() if value}
+    return {one.abbreviation: round(float(counts[one.value]) * voxel_ml, 3) for one in about.classes}
 
 
 def _keep(stored: Path) -> None:

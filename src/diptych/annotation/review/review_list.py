@@ -20,6 +20,7 @@ Kind = Literal["lesion", "anatomy"]
 KINDS: tuple[Kind, ...] = ("lesion", "anatomy")
 SUFFIX = {"lesion": "seg", "anatomy": "anatomy"}
 """How the label files of a kind are named: KEY-seg.nii.gz."""
+PREDICTIONS = "predictions.json"
 VERDICTS = {"failed": 2.0, "check": 1.0, "good": 0.0}
 
 
@@ -45,7 +46,7 @@ def list_patients(folder: Path, kind: Kind) -> list[Doubt]:
 
 
 def _lesions(folder: Path) -> list[Doubt]:
-    path = folder / "predictions.json"
+    path = folder / PREDICTIONS
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         doubts = {key: float(entry["disagreement"]) for key, entry in _patients(found).items()}

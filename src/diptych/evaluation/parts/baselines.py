@@ -90,7 +90,9 @@ def _table(judge: Judge, answers: list[Answers], ours: Answers, by: str) -> Tabl
     percent = dict.fromkeys(columns[len(judge.tops) + 2 :][:2], ".1%")
     formats = {**judge.formats(), **percent, "bytes per slice": ".0f", "read, ms": ".1f", "search, ms": ".2f"}
     caption = f"Label Dice in % of the oracle; {CONVENTION['left out']}. Gains at top-{top} with 95 % intervals. "
-    caption += "Neighbouring slices have a say in overlap and fusion; two columns treat all alike, with and without it."
+    caption += (
+        "Overlap and fusion average over neighbouring slices; two columns treat all alike, with and without that."
+    )
     return Table.of(f"Search by {by}", columns, rows, caption=caption, formats=formats)
 
 

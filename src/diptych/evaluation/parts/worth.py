@@ -17,7 +17,7 @@ def run(context: Context, progress: Progress) -> Section:
     """Look at every match of every question, by metric and panel."""
     tables = WorthTables.open(context.model, context.network.fingerprint)
     if tables is None:
-        return left_out("nobody has measured what this model's matches are worth; do so with 'diptych fit-worth'")
+        return left_out("nobody has measured what this model's matches are worth; do so with 'diptych fit worth'")
     trial = context.trial(progress)
     metrics = [metric for metric in trial.searcher.offered("abnormal") if (metric, "abnormal") in tables.curves]
     rows: list[list[Cell]] = []

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import FileResponse
 
 from diptych.server.byte_responses import ASK_AGAIN
-from diptych.server.guards import API
+from diptych.server.guards import API, PREFIX
 from diptych.server.problems import Problem, not_found
 from diptych.server.routes.case_routes import MAKING, Channel, Key, Z
 from diptych.server.schemas import ChangeResource, Geometry, JobResource
@@ -36,7 +36,8 @@ def get_change(service: TheService, key: Key, old: Old) -> Response:
         **change.to_json(),
         geometry=Geometry(slice_affine=change.new.affine.tolist(), image_size=(H, W), field_mm=(H * row, W * column)),
         channel_urls={
-            name: f"{API}/volumes/{key}/changes/{old}/channels/{name}.nii.gz" for name in change.new.channels
+            name: f"{PREFIX.get()}{API}/volumes/{key}/changes/{old}/channels/{name}.nii.gz"
+            for name in change.new.channels
         },
     )
     return JSONResponse(resource.model_dump())

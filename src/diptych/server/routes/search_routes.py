@@ -6,9 +6,16 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from diptych.server.answer_exports import export_answer
-from diptych.server.requests import ExplainRequest, ExportRequest, SearchRequest, ViewRequest, VolumeSearchRequest
-from diptych.server.schemas import Explained, SearchResponse, SubjectView, VolumeSearchResponse
-from diptych.server.searches import Asking, answer_slices, answer_volumes
+from diptych.server.requests import (
+    ExplainRequest,
+    ExportRequest,
+    PatientSearchRequest,
+    SearchRequest,
+    ViewRequest,
+    VolumeSearchRequest,
+)
+from diptych.server.schemas import Explained, PatientSearchResponse, SearchResponse, SubjectView, VolumeSearchResponse
+from diptych.server.searches import Asking, answer_patients, answer_slices, answer_volumes
 from diptych.server.service import TheService
 from diptych.server.views import explain, look
 
@@ -31,6 +38,12 @@ async def comparators(service: TheService, asked: SearchRequest) -> Response:
 async def similar_volumes(service: TheService, asked: VolumeSearchRequest) -> Response:
     """Volumes most alike over all their slices."""
     return await service.in_turn(lambda: _json(answer_volumes(Asking.now(service), asked)))
+
+
+@router.post("/similar-patients", operation_id="findSimilarPatients", response_model=PatientSearchResponse)
+async def similar_patients(service: TheService, asked: PatientSearchRequest) -> Response:
+    """Patients most alike as a whole: decoded labels compared in three dimensions, with the best slice of each."""
+    return await service.in_turn(lambda: _json(answer_patients(Asking.now(service), asked)))
 
 
 @router.post("/subjects/view", operation_id="viewSubject")

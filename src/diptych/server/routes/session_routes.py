@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from diptych.server.guards import API
 from diptych.server.requests import TokenRequest
 from diptych.server.schemas import SessionResource
 from diptych.server.service import TheService
@@ -23,7 +22,9 @@ def open_session(service: TheService, request: Request, asked: TokenRequest) -> 
         cookie, who = service.sign_in.open_session(asked.token, request.headers, client)
         request.state.who = who.name
         secure = service.sign_in.is_secure(request.headers, client, request.url.scheme)
-        answer.set_cookie(COOKIE, cookie, path=API, httponly=True, samesite="strict", secure=secure)
+        answer.set_cookie(
+            COOKIE, cookie, path=service.settings.cookie_path, httponly=True, samesite="strict", secure=secure
+        )
     return answer
 
 
@@ -39,5 +40,5 @@ def close_session(service: TheService, request: Request) -> Response:
     """End the session: its cookie opens nothing any more."""
     service.sign_in.close_session(request.headers)
     answer = Response(status_code=204)
-    answer.delete_cookie(COOKIE, path=API, httponly=True, samesite="strict")
+    answer.delete_cookie(COOKIE, path=service.settings.cookie_path, httponly=True, samesite="strict")
     return answer

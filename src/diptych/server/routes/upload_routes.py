@@ -41,7 +41,8 @@ BODY: dict[str, Any] = {
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
                             "description": "The patient's NIfTI files, one per channel; label maps may come along. "
-                            "Or one ZIP of a DICOM study or of raw NIfTI files, which goes through intake.",
+                            "Or one ZIP of a DICOM study or of raw NIfTI files, or all files of a DICOM folder: "
+                            "these go through intake.",
                         },
                         "channels": {
                             "type": "string",
@@ -57,7 +58,7 @@ BODY: dict[str, Any] = {
 
 @router.post("", operation_id="uploadPatient", status_code=202, openapi_extra=BODY)
 async def upload_patient(request: Request, service: TheService) -> UploadResource:
-    """Upload a patient's NIfTI files. Channels are guessed from file names; the decomposition runs as a job."""
+    """Upload a patient's NIfTI files, or a DICOM study. Channels are guessed from names; the decomposition is a job."""
     upload = await _receive(request, service, lambda files, roles: service.uploads.receive(files, roles=roles))
     try:
         begin_decomposing(service, upload)
@@ -89,7 +90,7 @@ async def _receive(request: Request, service: Service, take: Callable[[Files, Ro
         raise Problem(422, "send multipart/form-data with the field 'files'")
     with service.receive(WHO.get().name):
         async with request.form(
-            max_files=service.settings.max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD
+            max_files=service.settings.max_study_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD
         ) as form:
             choice = _choice(form.get("channels"))
             chosen = {} if choice is None else {shown_name(name): role for name, role in choice.channels.items()}
@@ -125,8 +126,8 @@ def archive_upload(service: TheService, key: Key, asked: ArchiveUploadRequest) -
     """Store an upload in the archive, codes and de-identified images."""
     upload = service.uploads.get(key)
     service.case("uploads", key)
-    volume_key = asked.volume_key or ArchiveUploadRequest.checked(upload.patient_key)
-    if not asked.replace and volume_key in service.library.places(service.library.current):
+    volume_key = asked.volume_key or ArchiveUploadRequest.checked(service.library.current.key_of(upload.patient_key))
+    if not asked.replace and volume_key in service.library.current.catalogue.places_of_keys:
         raise Problem(409, f"volume {volume_key}: the archive has one of that key; choose another, or replace it")
     job = service.jobs.submit(
         "decompose",
@@ -152,7 +153,7 @@ def upload_resource(service: Service, upload: Upload) -> UploadResource:
         ],
         channels=dict(upload.roles),
         missing=missing_channels(service, upload),
-        patient_key=upload.patient_key,
+        patient_key=service.library.current.key_of(upload.patient_key),
         expires_in=round(service.uploads.expires_in(upload), 1),
         error=None if job is None else job.error,
         volume=None if case is None else volume_resource(service, case),

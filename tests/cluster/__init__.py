@@ -1,0 +1,1 @@
+"""One archive on many machines."""
