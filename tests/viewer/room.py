@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from playwright.sync_api import FloatRect, Locator, Page, expect
+from playwright.sync_api import FloatRect, Locator, Page, Response, expect
 
 __all__ = ["Room"]
 
@@ -32,6 +34,7 @@ class Room:
         """Open a patient and ask about the slice: for slices, instead of patients."""
         key = self.open(number)
         self.page.get_by_role("radio", name="This slice").click()
+        expect(self.page.get_by_text("Finds slices")).to_be_visible()
         return key
 
     def lane(self, title: str) -> Locator:
@@ -45,6 +48,23 @@ class Room:
         for title in titles:
             expect(self.lane(title)).to_have_attribute("aria-busy", "false")
             expect(self.cards(title).first).to_be_visible()
+
+    @contextmanager
+    def answered(self, title: str, *, region: bool = False, **asked: str) -> Iterator[None]:
+        """What is done within changes the question; wait until slices that answer it, no older one, are in the lane."""
+
+        def answers(response: Response) -> bool:
+            if not response.url.endswith("/search") or response.request.method != "POST":
+                return False
+            question = response.request.post_data_json
+            return (
+                all(question.get(name) == value for name, value in asked.items()) and ("region" in question) == region
+            )
+
+        with self.page.expect_response(answers) as held:
+            yield
+        best = held.value.json()["matches"][0]["distance"]
+        expect(self.cards(title).first.locator("button")).to_contain_text(f"distance {best:.2f}")
 
     def found(self, title: str) -> list[str]:
         """Patients in a lane with their distances, as they are read out."""
