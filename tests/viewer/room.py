@@ -56,7 +56,7 @@ class Room:
         def answers(response: Response) -> bool:
             if not response.url.endswith("/search") or response.request.method != "POST":
                 return False
-            question = response.request.post_data_json
+            question = response.request.post_data_json or {}
             return (
                 all(question.get(name) == value for name, value in asked.items()) and ("region" in question) == region
             )
