@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,64 @@ def test_a_full_disk_is_told_to_the_sender(
 def test_nobody_listed_is_a_mistake(quiet_door: Incoming) -> None:
     with pytest.raises(UsageError, match="callers is empty"):
         Listener(quiet_door).start()
+
+
+@pytest.fixture
+def small(
+    configure: Callable[[str], PacsConfig], tmp_path: Path, model: Path
+) -> Iterator[Callable[[str], tuple[Listener, DimseRemote, list[str]]]]:
+    """Starts a listener with limits; what it complains of comes with it."""
+    started: list[Listener] = []
+
+    def start(limits: str) -> tuple[Listener, DimseRemote, list[str]]:
+        said: list[str] = []
+        listener = Listener(door(tmp_path / "archive", configure(LISTEN + limits), model), complain=said.append)
+        started.append(listener)
+        port = listener.start()
+        scanner = Server("us", dimse=f"127.0.0.1:{port}", title="DIPTYCH", calling="SCANNER", retries=0, timeout=10)
+        return listener, DimseRemote(scanner), said
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pynetdicom leaves a socket open
+def test_an_image_beyond_the_limit_ends_its_association_and_is_listed(
+    small: Callable[[str], tuple[Listener, DimseRemote, list[str]]], study: Path
+) -> None:
+    listener, scanner, said = small("image_mb = 1\n")
+    one = images(study, "t2")[0]
+    one.Rows, one.Columns, one.PixelData = 1000, 1000, bytes(2_000_000)
+    with pytest.raises(PacsError):
+        scanner.store([one])
+    assert said == ["SCANNER: turned away: an image is larger than [listen] image_mb = 1; raise it, or send less"]
+    assert [row[1:] for row in listener.incoming.ledger.aside()] == [("SCANNER", said[0].split(": ", 2)[2], 1)]
+    scanner.store(images(study, "t2"))  # others are still taken
+    assert len(listener.incoming.ledger.studies("coming")) == 1
+
+
+def test_images_beyond_the_disk_are_refused_and_listed_until_there_is_room(
+    small: Callable[[str], tuple[Listener, DimseRemote, list[str]]], study: Path
+) -> None:
+    listener, scanner, said = small("disk_gb = 0.000004\n")
+    with pytest.raises(PacsError, match="0xA700"):
+        scanner.store(images(study))
+    kept = sum(path.stat().st_size for path in listener.incoming.folder.glob("incoming/*/*/*.dcm"))
+    assert 0 < kept <= 6000
+    assert said == ["SCANNER: turned away: [listen] disk_gb = 4e-06 is used up; raise it, or lower keep_hours"]
+    assert listener.incoming.ledger.aside()[0][3] == 1
+    for path in listener.incoming.folder.glob("incoming/*/*/*.dcm"):
+        path.unlink()
+    listener.step()  # counts anew
+    scanner.store(images(study, "t2")[:1])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_unit_that_calls_itself_gigabytes_long_is_not_read(listening: tuple[Listener, DimseRemote]) -> None:
+    _, scanner = listening
+    with socket.create_connection(scanner.server.address, timeout=10) as stranger:
+        stranger.sendall(b"\x01\x00" + (4_000_000_000).to_bytes(4, "big") + bytes(64))
+        with suppress(ConnectionError):
+            assert stranger.recv(1) == b""  # closed, without waiting for the rest
+    scanner.echo()

@@ -46,6 +46,7 @@ def test_a_whole_file_is_read(configure: Callable[[str], PacsConfig], tmp_path: 
         ('[rules]\nmodality = ["CT"]\n', "must be"),
         ('[listen]\nhost = "0.0.0.0"\n', "in the clear"),
         ('[listen]\nserver = "x"\n', "not one of"),
+        ("[listen]\ndisk_gb = 0\n", "disk_gb above 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(text: str, reason: str, configure: Callable[[str], PacsConfig]) -> None:

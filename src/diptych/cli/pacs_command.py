@@ -148,7 +148,7 @@ def listen(archive: ArchiveFolder, config: ConfigFile = CONFIG, model: ModelFold
     from diptych.pacs.listen import Listener
 
     incoming = _door(archive, config, model)
-    listener = Listener(incoming, report=print_outcome)
+    listener = Listener(incoming, report=print_outcome, complain=lambda line: print(line, file=sys.stderr, flush=True))
     stop = _until_ended()
     port = listener.start()
     told = incoming.config.listen
@@ -251,6 +251,7 @@ def status(
     from diptych.cli.console import print_json
     from diptych.pacs.incoming import work_folders
     from diptych.pacs.ledger import FILE, Ledger
+    from diptych.pacs.listen import LISTENED
 
     folder = work_folders(archive)[0]
     if not (folder / FILE).is_file():
@@ -268,7 +269,10 @@ def status(
         elif all_studies:
             print(f"done: {row.study} from {row.server}: {row.volume_key}")
     for study, series, reason, count in aside:
-        print(f"outside: {count} images of {study}, series {series}: {reason}")
+        if study == LISTENED:
+            print(f"turned away: {count} images from {series}: {reason}")
+        else:
+            print(f"outside: {count} images of {study}, series {series}: {reason}")
 
 
 app.command()(demo)

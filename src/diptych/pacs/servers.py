@@ -142,6 +142,12 @@ class Listen:
     ca_file: Path | None = None
     """Certificates that senders' must come from."""
     plain: bool = False
+    image_mb: float = 512.0
+    """Largest image that is taken, in MB; the association of who sends more is ended."""
+    associations: int = 4
+    """Senders at a time."""
+    disk_gb: float = 50.0
+    """Disk that images which were sent may take in all, in GB; more is not taken until there is room."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +297,10 @@ def _listen(path: Path, table: Any, home: Path) -> Listen:
         raise InputError(
             f"{one_line(path)}: [listen] host {one_line(listen.host)[:60]}: patient data would come in the clear; "
             "give cert_file and key_file, or say plain = true"
+        )
+    if not 1 <= listen.image_mb <= 4096 or not 1 <= listen.associations <= 100 or not 0 < listen.disk_gb <= 1e6:
+        raise InputError(
+            f"{one_line(path)}: [listen] image_mb must be 1 to 4096, associations 1 to 100, disk_gb above 0"
         )
     return listen
 
