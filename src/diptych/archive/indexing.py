@@ -106,7 +106,7 @@ def index_patients(
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class Reading:
     """One patient, read while the one before was being encoded."""
 
     info: VolumeInfo
@@ -115,90 +115,63 @@ class _Reading:
     warnings: tuple[str, ...] = ()
 
 
-class _Indexer:
-    """One patient after the other under the same options; threads read and copy files while the encoder works."""
+class PatientEncoder:
+    """Patients under the same options into records; writes copies of images below `path`, but asks no database.
+
+    Args:
+        path: the archive that the records are for.
+        encoder: turns slices into ids.
+        options: how volumes are indexed.
+        check: says what is strange about a volume.
+        table: what is known of patients beyond their images.
+        shift: moves dates.
+    """
 
     def __init__(
         self,
-        writer: ArchiveWriter,
+        path: Path,
         encoder: Encoder,
         options: IndexOptions,
-        decode: DecodeLabels,
+        *,
         check: CheckVolume,
+        table: MetadataTable,
+        shift: DateShift,
     ) -> None:
-        self.decode = decode
-        self.check = check
-        self.writer = writer
-        self.encoder = encoder
-        self.options = options
-        self.table = MetadataTable(options.metadata)
-        with explain(writer.path, writing=True):
-            self.shift = DateShift.of_archive(writer.path)
-        self.keys = ArchiveKeys.of_archive(writer.path)
-        self.stored = {info.volume_key: info for info in writer.listing().volumes}
-        self.reader, self.copier = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self.path, self.encoder, self.options = path, encoder, options
+        self.check, self.table, self.shift = check, table, shift
 
-    def __enter__(self) -> _Indexer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for threads in (self.reader, self.copier):
-            threads.shutdown(wait=True, cancel_futures=True)
-
-    def key_of(self, files: PatientFiles) -> str:
-        """What a patient is called in the archive."""
-        return self.keys.choose(files.patient_key, self.stored, self.options.keys)
-
-    def read_ahead(self, patients: Sequence[PatientFiles]) -> Iterator[tuple[PatientFiles, Future[_Reading]]]:
-        """Each patient with what was read of it; the next is read meanwhile, and no more, as volumes are large."""
-        coming = deque(self.reader.submit(self.read, files) for files in patients[:1])
-        for place, files in enumerate(patients):
-            reading = coming.popleft()
-            wait([reading])
-            coming.extend(self.reader.submit(self.read, after) for after in patients[place + 1 : place + 2])
-            yield files, reading
-
-    def read(self, files: PatientFiles, *, anyway: bool = False) -> _Reading:
-        """Everything that comes before the encoder; asks no database, which belongs to another thread."""
+    def read(self, files: PatientFiles, key: str, old: VolumeInfo | None) -> Reading:
+        """Everything that comes before the encoder; the images only if they are not those of `old`."""
         files = files.only(self.encoder.description.channels)
-        info = self.describe(files)
-        old = self.stored.get(info.volume_key)
-        if not anyway and old is not None and old.input_digest == info.input_digest:
-            return _Reading(info, None)
+        info = self.describe(files, key)
+        if old is not None and old.input_digest == info.input_digest:
+            return Reading(info, None)
         volume = read_patient(replace(files, twin={}), description=self.encoder.description)
-        volume = replace(volume, patient_key=info.volume_key)
-        return _Reading(info, volume, (*volume.warnings, *self.check(volume)))
+        volume = replace(volume, patient_key=key)
+        return Reading(info, volume, (*volume.warnings, *self.check(volume)))
 
-    def index(self, files: PatientFiles, future: Future[_Reading], report: IndexReport) -> AddOutcome:
-        reading = future.result()
-        if reading.volume is None and self._is_whole(reading.info):
-            return "unchanged"
-        if reading.volume is None:
-            reading = self.read(files, anyway=True)
-        volume, info = reading.volume, reading.info
+    def encode(self, files: PatientFiles, reading: Reading, copier: ThreadPoolExecutor) -> VolumeRecord:
+        """The record of what was read; images are copied meanwhile."""
+        volume = reading.volume
         assert volume is not None, "read anyway"
-        if reading.warnings:
-            report.warnings[info.volume_key] = reading.warnings
         # a patient that then fails, or a kill, may leave a copy that no row names; `compact` deletes such strays
-        copying = self.copier.submit(write_copies, self.writer.path, volume) if self.options.pixels == "copy" else None
+        copying = copier.submit(write_copies, self.path, volume) if self.options.pixels == "copy" else None
         record = encode_volume(
             volume,
-            info,
+            reading.info,
             self.encoder,
             batch_size=self.options.batch_size,
             predict_lesions=self.options.predict_lesions,
         )
         if copying is not None:
-            record = replace(record, info=replace(record.info, files=copying.result()))
-        elif self.options.pixels == "reference":
+            return replace(record, info=replace(record.info, files=copying.result()))
+        if self.options.pixels == "reference":
             own = files.only(self.encoder.description.channels)
-            record = replace(record, info=replace(record.info, files=refer_to(own)))
-        report.slices += record.slice_count
-        return self.writer.add(record, self.decode(record))
+            return replace(record, info=replace(record.info, files=refer_to(own)))
+        return record
 
-    def describe(self, files: PatientFiles) -> VolumeInfo:
+    def describe(self, files: PatientFiles, key: str) -> VolumeInfo:
         """Everything but the codes and the copies, with a digest of all that they depend on."""
-        key = self.key_of(files)
         info = VolumeInfo(
             volume_key=key,
             patient_key=subject_of(key),
@@ -216,9 +189,68 @@ class _Indexer:
         digest = blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=32).hexdigest()
         return replace(info, input_digest=digest)
 
-    def _is_whole(self, info: VolumeInfo) -> bool:
-        """Whether a stored volume has its codes whole and its copies in place."""
-        old = self.stored[info.volume_key]
-        return self.writer.is_whole(info.volume_key) and all(
-            copy_path(self.writer.path, f).is_file() for f in old.files
-        )
+
+def holds_whole(writer: ArchiveWriter, old: VolumeInfo) -> bool:
+    """Whether a stored volume has its codes whole and its copies in place."""
+    return writer.is_whole(old.volume_key) and all(copy_path(writer.path, f).is_file() for f in old.files)
+
+
+class _Indexer:
+    """One patient after the other under the same options; threads read and copy files while the encoder works."""
+
+    def __init__(
+        self,
+        writer: ArchiveWriter,
+        encoder: Encoder,
+        options: IndexOptions,
+        decode: DecodeLabels,
+        check: CheckVolume,
+    ) -> None:
+        self.decode = decode
+        self.writer = writer
+        self.options = options
+        table = MetadataTable(options.metadata)
+        with explain(writer.path, writing=True):
+            shift = DateShift.of_archive(writer.path)
+        self.patients = PatientEncoder(writer.path, encoder, options, check=check, table=table, shift=shift)
+        self.keys = ArchiveKeys.of_archive(writer.path)
+        self.stored = {info.volume_key: info for info in writer.listing().volumes}
+        self.reader, self.copier = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+
+    def __enter__(self) -> _Indexer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for threads in (self.reader, self.copier):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def key_of(self, files: PatientFiles) -> str:
+        """What a patient is called in the archive."""
+        return self.keys.choose(files.patient_key, self.stored, self.options.keys)
+
+    def read_ahead(self, patients: Sequence[PatientFiles]) -> Iterator[tuple[PatientFiles, Future[Reading]]]:
+        """Each patient with what was read of it; the next is read meanwhile, and no more, as volumes are large."""
+        coming = deque(self.reader.submit(self.read, files) for files in patients[:1])
+        for place, files in enumerate(patients):
+            reading = coming.popleft()
+            wait([reading])
+            coming.extend(self.reader.submit(self.read, after) for after in patients[place + 1 : place + 2])
+            yield files, reading
+
+    def read(self, files: PatientFiles) -> Reading:
+        """Asks no database, which belongs to another thread."""
+        key = self.key_of(files)
+        return self.patients.read(files, key, self.stored.get(key))
+
+    def index(self, files: PatientFiles, future: Future[Reading], report: IndexReport) -> AddOutcome:
+        reading = future.result()
+        key = reading.info.volume_key
+        if reading.volume is None and holds_whole(self.writer, self.stored[key]):
+            return "unchanged"
+        if reading.volume is None:
+            reading = self.patients.read(files, key, None)
+        if reading.warnings:
+            report.warnings[key] = reading.warnings
+        record = self.patients.encode(files, reading, self.copier)
+        report.slices += record.slice_count
+        return self.writer.add(record, self.decode(record))

@@ -67,8 +67,8 @@ def split(
 ) -> None:
     """Spread an archive over several new ones, by patient; the old one stays as it is.
 
-    Each part is an ordinary archive, and all studies of a patient lie in one. 'diptych search' and 'serve' take the
-    new folder as they take an archive, with --cluster on as many machines as you have; 'diptych index' fills one shard.
+    Each part is an ordinary archive, and all studies of a patient lie in one. 'diptych index', 'search' and 'serve'
+    take the new folder as they take an archive, with --cluster on as many machines as you have.
     """
     from diptych.cli.console import print_json, progress_bar
     from diptych.cluster.resharding import split_archive

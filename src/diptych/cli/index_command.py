@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diptych.cli.cluster_command import CLUSTER
 from diptych.cli.help_types import complete_model
-from diptych.errors import PartialFailure
+from diptych.errors import PartialFailure, UsageError
 
 if TYPE_CHECKING:
-    from diptych.archive.indexing import IndexReport
+    from diptych.archive.indexing import IndexOptions, IndexReport
+    from diptych.volumes import PatientFiles
 
 
 SHOWN = 10
@@ -92,28 +97,33 @@ def index(
         typer.Option("--predict-lesions", help="Decode lesion areas of volumes without a label map from their codes."),
     ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Slices encoded at a time; any number gives the same ids.")] = 32,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Make a new sharded archive of so many parts, for several machines.", show_default=False),
+    ] = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode every patient in SOURCE and store the codes, one transaction per patient.
 
     What is reported as stored survives anything, so a stopped run is resumed by running it again: patients that have
     not changed are left alone. One that cannot be read is reported and skipped; the exit code is then 4.
+
+    In a sharded archive each patient goes to the shard it belongs to; with --cluster every core of every node encodes.
     """
     from dataclasses import asdict
 
-    from diptych.archive import ArchiveWriter
-    from diptych.archive.encoding import NetworkEncoder
-    from diptych.archive.indexing import IndexOptions, index_patients
-    from diptych.cli.console import print_json, progress_bar
+    from diptych.archive.indexing import IndexOptions
+    from diptych.cli.console import print_json
     from diptych.cli.intake_command import taken_in
-    from diptych.metrics.label_indexing import volume_decoder
-    from diptych.model import load_model
+    from diptych.cluster.shard_manifest import is_sharded
     from diptych.model.shipped import named_model, shipped_model
-    from diptych.retrieval.catalogue import prepare_search
-    from diptych.retrieval.model_reference import volume_check
     from diptych.volumes.bids import participants_table
     from diptych.volumes.sources import find_sources
 
+    sharded = shards is not None or is_sharded(archive)
+    if cluster is not None and not sharded:
+        raise UsageError(f"--cluster: {archive} is not sharded; give --shards N with a new folder, or split it first")
     sources, refused = taken_in(sources, archive)
     for source, reason in refused.items():
         print(f"failed: {source}: {reason}", file=sys.stderr)
@@ -121,8 +131,6 @@ def index(
         raise PartialFailure(f"{len(refused)} studies failed in intake, and there is nothing else to index")
     patients = find_sources(sources)
     folder = named_model(model or shipped_model())
-    network = load_model(folder)
-    encoder = NetworkEncoder(network)
     options = IndexOptions(
         pixels=pixels.value,
         source=source_name,
@@ -132,6 +140,43 @@ def index(
         predict_lesions=predict_lesions,
         batch_size=batch,
     )
+    if sharded:
+        report, held = _index_shards(archive, folder, patients, options, shards=shards, cluster=cluster)
+    else:
+        report, held = _index_one(archive, folder, patients, options)
+    if json_output:
+        print_json({"archive": archive, "volumes": held.volumes, **asdict(report)})
+    else:
+        print(f"{archive}: {held.volumes} volumes of {held.patients} patients, {held.slices} slices")
+        _print_report(report)
+    if report.failed or refused:
+        failed = len(report.failed) + len(refused)
+        raise PartialFailure(f"{failed} patients failed and were not indexed; the others are in {archive}")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What there is in the archive now."""
+
+    volumes: int
+    patients: int
+    slices: int
+
+
+def _index_one(
+    archive: Path, folder: Path, patients: Sequence[PatientFiles], options: IndexOptions
+) -> tuple[IndexReport, _Held]:
+    from diptych.archive import ArchiveWriter
+    from diptych.archive.encoding import NetworkEncoder
+    from diptych.archive.indexing import index_patients
+    from diptych.cli.console import progress_bar
+    from diptych.metrics.label_indexing import volume_decoder
+    from diptych.model import load_model
+    from diptych.retrieval.catalogue import prepare_search
+    from diptych.retrieval.model_reference import volume_check
+
+    network = load_model(folder)
+    encoder = NetworkEncoder(network)
     with ArchiveWriter.open(archive, model=encoder.identity) as writer, progress_bar("Indexing") as progress:
         decode, check = volume_decoder(network, folder), volume_check(folder, fingerprint=network.fingerprint)
         report = index_patients(
@@ -139,14 +184,37 @@ def index(
         )
         prepare_search(writer, network, folder)
         stat = writer.stat()
-    if json_output:
-        print_json({"archive": archive, "volumes": stat.volumes, **asdict(report)})
-    else:
-        print(f"{archive}: {stat.volumes} volumes of {stat.patients} patients, {stat.slices} slices")
-        _print_report(report)
-    if report.failed or refused:
-        failed = len(report.failed) + len(refused)
-        raise PartialFailure(f"{failed} patients failed and were not indexed; the others are in {archive}")
+    return report, _Held(stat.volumes, stat.patients, stat.slices)
+
+
+def _index_shards(
+    archive: Path,
+    folder: Path,
+    patients: Sequence[PatientFiles],
+    options: IndexOptions,
+    *,
+    shards: int | None,
+    cluster: str | None,
+) -> tuple[IndexReport, _Held]:
+    from diptych.cli.console import progress_bar
+    from diptych.cluster.bulk_indexing import Bulk, make_shards
+    from diptych.cluster.ray_session import session
+    from diptych.cluster.resharding import stat_shards
+    from diptych.cluster.shard_manifest import read_manifest
+    from diptych.model.stored_model import StoredModel
+
+    with session(cluster) if cluster is not None else nullcontext():  # one that is not there is told first
+        if shards is not None:
+            make_shards(archive, StoredModel.open(folder), shards)
+        bulk = Bulk(read_manifest(archive), folder, options)
+        with progress_bar("Indexing") as progress:
+            if cluster is None:
+                report = bulk.index(patients, progress=progress)
+            else:
+                report = bulk.index_on(cluster, patients, progress=progress)
+    found = [stat for _, stat in stat_shards(archive)]
+    counts = (sum(getattr(stat, name) for stat in found) for name in ("volumes", "patients", "slices"))
+    return report, _Held(*counts)
 
 
 def _print_report(report: IndexReport) -> None:

@@ -80,12 +80,21 @@ def start_loopback(ray: Any, *, cpus: int | None = None) -> None:
 
 @contextmanager
 def session(cluster: str) -> Iterator[Any]:
-    """A connection that is closed at the end."""
+    """A connection that is closed at the end, unless it was there before."""
+    own = not import_ray().is_initialized()
     ray = connect(cluster)
     try:
         yield ray
     finally:
-        ray.shutdown()
+        if own:
+            ray.shutdown()
+
+
+def encoding_cores(ray: Any) -> int:
+    """How many tasks of one core make good use of a cluster; spare room on this machine is not for them."""
+    own = all(node["NodeManagerAddress"] == LOOPBACK for node in ray.nodes() if node["Alive"])
+    there = int(ray.cluster_resources().get("CPU", 1))
+    return max(1, min(there, cores()) if own else there)
 
 
 def _init(ray: Any, **options: Any) -> None:
