@@ -2,7 +2,7 @@
 
 import { set, useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
-import type { View } from "../state/view";
+import type { AskMode, View } from "../state/view";
 import { Segmented } from "../shell/controls";
 import { useSettled } from "./hooks";
 import { Areas, useLesion } from "./lesion-facts";
@@ -17,12 +17,15 @@ const CHOICES: [View["changed"], string][] = [
   ["both", "Both"],
 ];
 
+/** Whether the patient who is read is shown, not something painted or composed. */
+const isScanned = (mode: AskMode): boolean => mode !== "sketch" && mode !== "compose";
+
 export function ChangedPane({ source }: { source: Source }) {
   const { channel, changed, overlay, reading, windows, ask } = useView((view) => view);
   const volume = useData((now) => volumeOf(now, reading));
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const { plane } = source;
-  const scanned = ask.mode === "slice" || ask.mode === "region";
+  const scanned = isScanned(ask.mode);
   const known = overlay === "known" && scanned && Boolean(volume?.label_urls.lesion);
   const chooser = (
     <Segmented label="What to show" choices={CHOICES} value={changed} onChange={(value) => set("changed", value)} />
@@ -67,7 +70,7 @@ function Legend({ difference, lesion, known }: { difference: boolean; lesion: bo
   const reading = useView((view) => view.reading);
   const mode = useView((view) => view.ask.mode);
   const painted = useData((now) => now.subject.view?.areas_mm2);
-  const scanned = mode === "slice" || mode === "region";
+  const scanned = isScanned(mode);
   const facts = useLesion(reading, scanned);
   const generated = painted && { areas_mm2: painted, whole_mm2: 0, side: null, centre_mm: null };
   const part = scanned ? (known ? facts?.known : facts?.predicted) : generated;
