@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from diptych.cli.app import app
 from diptych.errors import DiptychError, GeometryError, InputError, LabelError, MissingChannelError
 from diptych.intake import IntakeRecord, file_back, labels_back, read_record
 from diptych.intake.atlas_space import SRI24
+from diptych.intake.dicom_files import opened
 from diptych.intake.intake_record import SeriesRecord, matrix_rows, write_record
 from diptych.intake.many_patients import intake_sources, needs_intake
+from diptych.intake.pipeline import inputs_digest, pseudonym, read_source
 from diptych.intake.raw_nifti import series_from_nifti
 from diptych.intake.resampling import Placed, grid_points, resample
 from diptych.phantom.phantom_config import PhantomConfig
-from diptych.phantom.phantom_dicom import DicomStyle, Study, write_series, write_study
+from diptych.phantom.phantom_dicom import DicomStyle, Person, Study, write_series, write_study
 from diptych.phantom.raw_head import RawSeries, rigid, usual_study
 from diptych.volumes import find_patients, read_patient, subject_of, write_nifti
 from tests.intake.reading import read_study
@@ -130,6 +133,48 @@ def test_nothing_is_one_line(tmp_path: Path) -> None:
     ]
 
 
+def test_one_study_given_twice_is_refused_before_any_work(oblique: RawSeries, tmp_path: Path) -> None:
+    write_series(oblique, tmp_path / "A")
+    shutil.copytree(tmp_path / "A", tmp_path / "B")
+    command = ["intake", str(tmp_path / "A"), str(tmp_path / "B"), "--out", str(tmp_path / "out"), "--workers", "2"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == InputError.exit_code
+    assert f"{tmp_path / 'A'}#1 and {tmp_path / 'B'}#1: both would become Intake-" in result.output
+    assert not list((tmp_path / "out").glob("Intake-*"))
+
+
+def test_folders_of_one_name_below_a_source_and_in_two_zips_are_different_people(
+    oblique: RawSeries, tmp_path: Path
+) -> None:
+    for name in ("P1", "P2"):
+        for folder in ("anat", "more"):
+            (tmp_path / "in" / name / folder).mkdir(parents=True)
+            write_nifti(tmp_path / "in" / name / folder / "t2.nii.gz", oblique.array, oblique.affine)
+        shutil.make_archive(str(tmp_path / name), "zip", tmp_path / "in" / name)
+    keys = []
+    for source in (tmp_path / "in", tmp_path / "P1.zip", tmp_path / "P2.zip"):
+        with opened(source) as files:
+            keys += [pseudonym(reading, tmp_path) for reading in read_source(files, source)]
+    assert len(keys) == len(set(keys)) == 8
+
+
+@pytest.mark.parametrize("kind", ["dicom", "nifti"])
+def test_other_voxels_on_the_same_grid_are_another_input(oblique: RawSeries, kind: str, tmp_path: Path) -> None:
+    digests = set()
+    for number in (0, 0, 1):
+        source = tmp_path / "in"
+        shutil.rmtree(source, ignore_errors=True)
+        changed = replace(oblique, array=oblique.array + np.int16(number))
+        if kind == "dicom":
+            write_series(changed, source)
+        else:
+            source.mkdir()
+            write_nifti(source / "t2.nii", changed.array, changed.affine)
+        with opened(source) as files:
+            digests.add(inputs_digest(read_source(files, source)[0], tmp_path))
+    assert len(digests) == 2
+
+
 def study(folder: Path, **styles: DicomStyle) -> Study:
     return write_study(
         folder,
@@ -162,6 +207,30 @@ def test_a_phantom_study_becomes_a_patient(tmp_path: Path) -> None:
     assert subject_of(record.patient_key) == record.patient_key[:17]
     again = intake_sources([tmp_path / "in"], tmp_path / "out")
     assert [one.patient_key for one in again.unchanged] == [record.patient_key]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_several_patients_at_a_time_go_on_without_the_bad_one(oblique: RawSeries, tmp_path: Path) -> None:
+    for name, seed in (("A", 7), ("B", 8)):
+        chosen = usual_study(seed, in_plane_mm=1.5, thickness_mm=3.0)
+        write_study(
+            tmp_path / name,
+            seed=seed,
+            config=PhantomConfig(voxel_mm=2),
+            acquisitions=chosen,
+            person=Person(patient_id=name),
+        )
+    write_series(oblique, tmp_path / "C")
+    sources = [str(tmp_path / name) for name in ("A", "B", "C")]
+    command = ["intake", *sources, "--out", str(tmp_path / "out"), "--workers", "2", "--json"]
+    first, again = (CliRunner().invoke(app, command) for _ in range(2))
+    assert (first.exit_code, again.exit_code) == (4, 4)
+    done = [one["patient_key"] for one in json.loads(first.stdout)["done"]]
+    assert len(set(done)) == 2
+    assert sorted(json.loads(again.stdout)["unchanged"]) == sorted(done)
+    assert json.loads(again.stdout)["done"] == []
+    assert list(json.loads(again.stdout)["failed"]) == [f"{tmp_path / 'C'}#1"]
 
 
 @pytest.mark.slow

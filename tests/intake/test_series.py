@@ -117,6 +117,7 @@ def test_a_cd_and_a_zip_hold_the_same_study(oblique: RawSeries, tmp_path: Path) 
     cd = write_dicomdir(tmp_path / "in", tmp_path / "cd")
     packed = Path(shutil.make_archive(str(tmp_path / "study"), "zip", tmp_path / "in"))
     expected = only_series(tmp_path / "in")
+    assert read_study(cd).left == read_study(cd.parent).left == ()  # the index is no image
     np.testing.assert_array_equal(only_series(cd).load(), expected.load())
     with opened(packed) as files:
         (reading,) = read_series(files)

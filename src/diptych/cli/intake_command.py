@@ -55,7 +55,7 @@ def take(
     key: Annotated[
         str | None, typer.Option(help="Key of the patient, where there is only one.", show_default="a pseudonym")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Patients at a time; each takes about 2 GB.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Patients at a time; each takes up to 3 GB.")] = 1,
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Bring patients into SRI24 space, with a record and a picture of everything done.

@@ -50,7 +50,11 @@ class _Job:
     study: int
     out: Path
     overrides: Mapping[str, str]
-    patient_key: str | None
+    key: str
+
+    @property
+    def name(self) -> str:
+        return f"{one_line(self.source)}#{self.study + 1}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def intake_sources(
             if outcome.record is not None:
                 (unchanged if outcome.unchanged else done).append(outcome.record)
             else:
-                failed[f"{outcome.job.source}#{outcome.job.study + 1}"] = outcome.problem or "failed"
+                failed[outcome.job.name] = outcome.problem or "failed"
             if len(jobs) > 1:
                 progress(number, len(jobs), outcome.record.patient_key if outcome.record else "failed")
     return IntakeReport(tuple(done), tuple(unchanged), failed)
@@ -100,30 +104,41 @@ def _jobs(
     for source in sources:
         try:
             with opened(source) as files:
-                count = len(read_source(files, source))
+                keys = [patient_key or pseudonym(reading, out) for reading in read_source(files, source)]
         except DiptychError as error:
             failed[one_line(source)] = str(error)
             continue
-        jobs += [_Job(source, study, out, overrides, patient_key) for study in range(count)]
+        jobs += [_Job(source, study, out, overrides, key) for study, key in enumerate(keys)]
     if patient_key is not None and len(jobs) > 1:
         raise InputError(f"key {patient_key}: {len(jobs)} studies were found; a key can be given to one only")
+    _check_different(jobs)
     return jobs, failed
+
+
+def _check_different(jobs: Iterable[_Job]) -> None:
+    """Refuse two studies of one key, of which the later would replace the earlier."""
+    seen: dict[str, _Job] = {}
+    for job in jobs:
+        if (other := seen.setdefault(job.key, job)) is not job:
+            raise InputError(
+                f"{other.name} and {job.name}: both would become {job.key}; give each study once (the folder above "
+                "both, where its parts lie in two), and folders of raw NIfTI files names that differ"
+            )
 
 
 def _take_in(job: _Job, progress: Progress = silent) -> _Outcome:
     try:
         with opened(job.source) as files:
             reading = read_source(files, job.source)[job.study]
-            key = job.patient_key or pseudonym(reading, job.out)
-            before = taken_before(job.out / key, inputs_digest(reading, job.out))
+            before = taken_before(job.out / job.key, inputs_digest(reading, job.out))
             if before is not None and not job.overrides:
                 return _Outcome(job, before, unchanged=True)
-            record = intake_reading(reading, job.out, overrides=job.overrides, patient_key=key, progress=progress)
+            record = intake_reading(reading, job.out, overrides=job.overrides, patient_key=job.key, progress=progress)
             return _Outcome(job, record)
     except DiptychError as error:
         return _Outcome(job, problem=str(error))
     except MemoryError:
-        return _Outcome(job, problem="not enough memory; use fewer --workers (each needs about 3 GB)")
+        return _Outcome(job, problem="not enough memory; use fewer --workers (each takes up to 3 GB)")
 
 
 def taken_before(folder: Path, digest: str) -> IntakeRecord | None:

@@ -4,7 +4,7 @@
     → judge → resample once → drop planes that a channel does not cover → write images, record and picture
 
 Whatever fails stops with one line; a registration that does not convince stops with a picture. Many patients at once
-are in `batch.py`, the way back in `way_back.py`.
+are in `many_patients.py`, the way back in `way_back.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diptych.files import program_versions, replacing_folder, write_bytes
 from diptych.intake import quality_gate as gate
 from diptych.intake.atlas_space import SRI24, load_atlas
 from diptych.intake.dicom_files import FileLimits, opened
-from diptych.intake.intake_record import SHEET, IntakeRecord, SeriesRecord, matrix_rows, write_record
+from diptych.intake.intake_record import RECORD, SHEET, IntakeRecord, SeriesRecord, matrix_rows, write_record
 from diptych.intake.intake_sheet import draw_failure, draw_intake
 from diptych.intake.raw_nifti import is_nifti, sequence_folder, series_from_nifti
 from diptych.intake.resampling import Affine, Placed, even_grid, resample
@@ -122,11 +122,19 @@ def read_source(files: list[Path], source: Path) -> list[Reading]:
     for folder, members in sorted(folders.items()):
         series, left = series_from_nifti(members)
         if series:
-            name = folder.absolute().name if len(files) > 1 or source.is_dir() else source.name
-            readings.append(Reading(_digest(name), _digest(name), tuple(series), tuple(left)))
+            name = _digest(_folder_name(folder, source, alone=len(folders) == 1))
+            readings.append(Reading(name, name, tuple(series), tuple(left)))
     if not readings:
         raise LayoutError(f"{one_line(source)}: holds neither DICOM images nor NIfTI files; give a patient's folder")
     return readings
+
+
+def _folder_name(folder: Path, source: Path, *, alone: bool) -> str:
+    """What tells a folder of NIfTI files from others, below the same source and below others."""
+    if source.is_dir():
+        below = folder.relative_to(source).parts if folder.is_relative_to(source) else ()
+        return "/".join((source.absolute().name, *below))
+    return source.stem if alone else f"{source.stem}/{folder.name}"  # a ZIP, whose folders were numbered, or one file
 
 
 def _digest(text: str) -> str:
@@ -143,12 +151,14 @@ def intake_reading(
 ) -> IntakeRecord:
     """The chain, for a study that was read."""
     key = patient_key or pseudonym(reading, out)
+    again = (out / key / RECORD).is_file()
     try:
         chain = _Chain(
             choose_series(reading.series, overrides=overrides, by_voxels=told_by_voxels, unread=_said(reading.left))
         )
         with chain.timed("reading", progress):
             _read(chain)
+            chain.warnings += ["Replaces what was taken in before under this key, from other files or choices."] * again
         with chain.timed("stripping the skull", progress):
             _strip(chain)
         with chain.timed("registering", progress):
@@ -320,9 +330,14 @@ def _record(chain: _Chain, reading: Reading, folder: Path, key: str) -> IntakeRe
 
 
 def inputs_digest(reading: Reading, out: Path) -> str:
-    """Stands for what was read: the person, the study and every series with its grid."""
+    """Stands for what was read: the person, the study and every series with its grid and the bytes of its files."""
     parts = [reading.patient, reading.study]
-    parts += [f"{one.key} {one.shape} {np.round(one.affine, 3).tolist()}" for one in reading.series]
+    for one in reading.series:
+        content = hashlib.blake2b(digest_size=16)
+        for path in one.files:
+            with open(path, "rb") as file:
+                content.update(hashlib.file_digest(file, "blake2b").digest())
+        parts.append(f"{one.key} {one.shape} {np.round(one.affine, 3).tolist()} {content.hexdigest()}")
     return _keyed("\n".join(parts), out)
 
 

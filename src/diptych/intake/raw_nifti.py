@@ -72,7 +72,13 @@ def _series(key: str, name: str, path: Path, image: NiftiImage) -> Series:
         return voxels
 
     return Series(
-        key=key, tags=_tags(name, path), shape=(x, y, z), affine=affine, load=load, names=(path.name, name, str(path))
+        key=key,
+        tags=_tags(name, path),
+        shape=(x, y, z),
+        affine=affine,
+        load=load,
+        names=(path.name, name, str(path)),
+        files=(path,),
     )
 
 

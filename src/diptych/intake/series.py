@@ -83,6 +83,8 @@ class Series:
     remarks: tuple[str, ...] = ()
     names: tuple[str, ...] = field(default=(), repr=False)
     """Other names a user may call it by: its folder or file, its description."""
+    files: tuple[Path, ...] = field(default=(), repr=False)
+    """Where its voxels are, in the order of its slices."""
 
     @property
     def spacing(self) -> tuple[float, float, float]:
@@ -391,7 +393,8 @@ def _stacked(key: str, frames: list[_Frame], remarks: tuple[str, ...], tags: Tag
     affine[:3, 2], affine[:3, 3] = step * TO_RAS, positions[0] * TO_RAS
     rows, columns = frames[0].size
     names = (origin.parent.name, tags.description, tags.protocol, str(tags.number))
-    return Series(key, tags, (columns, rows, len(frames)), affine, lambda: _load(frames), remarks, names)
+    files = tuple(dict.fromkeys(frame.path for frame in frames))
+    return Series(key, tags, (columns, rows, len(frames)), affine, lambda: _load(frames), remarks, names, files)
 
 
 def _check_even(positions: NDArray[np.float64], step: NDArray[np.float64], frame: _Frame) -> None:
