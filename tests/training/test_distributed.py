@@ -73,3 +73,6 @@ def test_killed_worker_is_restarted_and_the_run_ends(store: SliceStore, tmp_path
     os.kill(victim.pid, signal.SIGKILL)
     assert launcher.wait(timeout=250) == 0
     assert max(out.glob("checkpoints/step-*")).name == "step-00000060"
+    assert start(store, tmp_path / "calm", launcher=LAUNCHER, steps=60).wait(timeout=250) == 0
+    killed, calm = tensors(out), tensors(tmp_path / "calm")
+    assert [name for name in calm if not killed[name].equal(calm[name])] == []

@@ -261,6 +261,8 @@ export interface Answer {
   metric: string;
   matches: Match[];
   problems: string[];
+  /** Parts of the archive that did not answer, one sentence each. */
+  missing?: string[];
 }
 
 /** What an uploaded file can be. */

@@ -63,6 +63,12 @@ function LaneRow({ name }: { name: LaneName }) {
           {lane.answer && `${matches.length} found`}
         </span>
       </header>
+      {/* Not only where the lane is open: nobody may take a part for the whole. */}
+      {lane.answer?.missing?.map((sentence) => (
+        <p key={sentence} class="not-searched safety" role="alert">
+          Not the whole archive: {sentence}.
+        </p>
+      ))}
       {shown && lane.answer && isNothing(lane.answer, name) && (
         <p class="nothing-alike safety" role="status">
           Nothing like it in this archive: the best match below agrees {shareWords(lane.answer.matches[0]!, name)} only.
