@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from playwright.sync_api import FloatRect, Locator, Page, Response, expect
 
@@ -50,7 +51,7 @@ class Room:
             expect(self.cards(title).first).to_be_visible()
 
     @contextmanager
-    def answered(self, title: str, *, region: bool = False, **asked: str) -> Iterator[None]:
+    def answered(self, title: str, *, region: bool = False, **asked: object) -> Iterator[None]:
         """What is done within changes the question; wait until slices that answer it, no older one, are in the lane."""
 
         def answers(response: Response) -> bool:
@@ -82,11 +83,17 @@ class Room:
 
     def drag(self, title: str, start: tuple[float, float], end: tuple[float, float], *, button: str = "left") -> None:
         """Drag over a pane; places are fractions of its picture."""
+        self.drag_through(title, start, end, button=button)
+
+    def drag_through(self, title: str, *places: tuple[float, float], button: str = "left") -> None:
+        """Drag over a pane from place to place."""
         box = self.stage(title)
-        self.page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
-        self.page.mouse.down(button="right" if button == "right" else "left")
-        self.page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=5)
-        self.page.mouse.up(button="right" if button == "right" else "left")
+        which: Literal["left", "right"] = "right" if button == "right" else "left"
+        for number, (across, down) in enumerate(places):
+            self.page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"], steps=5)
+            if not number:
+                self.page.mouse.down(button=which)
+        self.page.mouse.up(button=which)
 
     def wheel(self, title: str, turn: float) -> None:
         box = self.stage(title)

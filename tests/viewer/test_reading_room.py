@@ -159,7 +159,8 @@ def test_a_painted_lesion_is_searched_and_undone(room: Room) -> None:
     room.open()
     room.page.get_by_role("radio", name="Sketch").click()
     room.page.get_by_role("radio", name="ED", exact=True).click()
-    room.drag("Sketch", (0.4, 0.4), (0.45, 0.55))
+    with room.answered("By lesion", by="abnormal"):
+        room.drag("Sketch", (0.4, 0.4), (0.45, 0.55))
     expect(room.pane("Sketch").get_by_role("img", name="Sketch of 1 strokes")).to_be_visible()
     assert len(room.found("By lesion")) > 0
     room.page.keyboard.press("Control+z")
@@ -177,7 +178,7 @@ def test_two_patients_are_composed(room: Room) -> None:
     room.open(1)
     room.page.get_by_role("button", name=re.compile("^Lesion:")).click()
     expect(room.pane("Composed").get_by_role("img")).to_be_visible()
-    assert len(room.found("By both")) == PATIENTS - 2  # neither of the two is found
+    expect(room.cards("By both")).to_have_count(PATIENTS - 2)  # neither of the two is found
 
 
 def test_a_lesion_is_found_mirrored(room: Room) -> None:
@@ -201,9 +202,12 @@ def test_compared_patients_scroll_by_the_same_millimetres(room: Room) -> None:
             float(height) for height in re.findall(r"(\d+) mm", " ".join(panes.locator("figcaption").all_inner_texts()))
         ]
 
+    for place in range(2):
+        expect(panes.nth(place).locator("figcaption")).to_contain_text(" mm")
     before = heights()
     room.wheel(key, -100)
-    expect(panes.first.locator("figcaption")).not_to_contain_text(f"{before[0]:.0f} mm")
+    for place in range(2):  # each pane follows on its own
+        expect(panes.nth(place).locator("figcaption")).not_to_contain_text(f"{before[place]:.0f} mm")
     assert heights()[1] - before[1] == pytest.approx(heights()[0] - before[0], abs=1)
 
 

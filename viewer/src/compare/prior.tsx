@@ -25,8 +25,10 @@ export function TimeLine() {
   const volume = useData((now) => volumeOf(now, reading));
   const [studies, setStudies] = useState<VolumeSummary[]>([]);
   const patient = reading?.kind === "volume" ? volume?.patient_key : undefined;
+  const version = useData((now) => now.archive?.version);
+  useEffect(() => setStudies([]), [patient]);
+  // Asked again whenever the archive changes: an older study may come in while this one is open.
   useEffect(() => {
-    setStudies([]);
     if (!patient) return;
     let gone = false;
     api.volumes({ text: patient, source: "", tag: "", lesion: "" }, 0, 50).then(
@@ -36,7 +38,7 @@ export function TimeLine() {
     return () => {
       gone = true;
     };
-  }, [patient]);
+  }, [patient, version]);
   if (studies.length < 2) return null;
   return (
     <ol class="time-line" aria-label="Studies of this patient">
