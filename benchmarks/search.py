@@ -80,6 +80,10 @@ class DrawnDecoder:
     def version(self) -> str:
         return self.decoder.version
 
+    @property
+    def fitted(self) -> bool:
+        return self.decoder.fitted
+
     def knows(self, places: NDArray[np.integer]) -> None:
         """Remember which slices will be asked for."""
         for panel in PANELS:

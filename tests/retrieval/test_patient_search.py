@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeInfo
 from diptych.errors import UsageError
 from diptych.metrics.label_rows import LabelRows
-from diptych.retrieval.patient_search import PatientSearch, Stack, nearest_slices
+from diptych.retrieval.patient_search import BAND, PatientSearch, Stack, nearest_slices, placements
 from diptych.search import PANELS, Filter, Query, SearchEngine
 from diptych.search.joined import Places
 from diptych.search.label_maps import LabelMaps
@@ -94,6 +94,34 @@ def test_what_is_found_is_what_plain_arithmetic_finds(
         assert [match.distance for match in found] == pytest.approx([distance for distance, _ in expected[:5]])
         assert found[0].volume.volume_key == f"V{asked}"
         assert found[0].z_index == found[0].query_z_index
+
+
+@pytest.mark.parametrize("by", PANELS)
+def test_bounds_are_sums_of_smaller_blocks(archive: Archive, levels: dict[str, NDArray[np.uint8]], by: str) -> None:
+    search = make_search(archive, levels)
+    volumes = np.flatnonzero(np.diff(search.engine.index.volume_starts))
+    one, query = stack_of(search, levels, int(volumes[1])), Query(by=by)  # type: ignore[arg-type]
+    placement = next(placements(search._region(one, query), [by], None))
+    coarse = search._bounds(placement, {by: 1.0}, volumes, query)
+    fine = search._finer_bounds(placement, {by: 1.0}, volumes)
+    for place, volume in enumerate(volumes.tolist()):
+        other = stack_of(search, levels, volume)
+        assert coarse[place] == pytest.approx(bound(one, other, by, band=BAND))
+        assert fine[place] == pytest.approx(bound(one, other, by, band=1))
+        assert coarse[place] <= fine[place] + 1e-9 <= plain(one, other, by) + 2e-9
+
+
+def bound(one: Stack, other: Stack, panel: str, *, band: int) -> float:
+    """The twin: what two stacks share at most, from sums over blocks of four by four pixels and some heights."""
+    sums: list[dict[int, NDArray[np.int64]]] = [{}, {}]
+    for side, stack in enumerate((one, other)):
+        for height, place in nearest_slices(stack.z_mm).items():
+            blocks = stack.levels[panel][place].astype(int).reshape(-1, 4, 4, 4, 4).sum(axis=(2, 4))
+            sums[side][height // band] = sums[side].get(height // band, 0) + blocks
+    both = sum(b.sum(axis=(1, 2)) for side in sums for b in side.values())
+    most = sum(np.minimum(sums[0][h], sums[1][h]).sum(axis=(1, 2)) for h in sums[0].keys() & sums[1].keys())
+    dice = [2 * m / b for m, b in zip(most + 0 * both, both, strict=True) if b]
+    return 1 - sum(dice) / len(dice) if dice else 0.0
 
 
 def test_a_match_tells_how_much_more_lesion_it_has(archive: Archive, levels: dict[str, NDArray[np.uint8]]) -> None:

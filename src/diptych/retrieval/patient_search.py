@@ -2,8 +2,8 @@
 
 Errors of single slices average out over a patient. Slices are stacked by height, one every four millimetres, and two
 stacks are compared height by height: what they share in a class, over both amounts, is a Dice coefficient in three
-dimensions, and the distance is 1 - its mean over the classes that either has. Exact; a patient whose amounts alone
-exclude it is never unpacked. Knows stored label maps and catalogues; nothing about pixels or commands.
+dimensions, and the distance is 1 - its mean over the classes that either has. Exact; a patient whom sums over coarse
+blocks of space exclude is never unpacked. Knows stored label maps and catalogues; nothing about pixels or commands.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.archive import VolumeInfo
+from diptych.compiling import compiled
 from diptych.errors import UsageError
 from diptych.metrics.label_rows import LabelRows
 from diptych.search import Query, SearchEngine
-from diptych.search.label_maps import Levels
+from diptych.search.label_maps import BLOCKS, Levels
 from diptych.search.label_scan import LabelQuery, shared_levels
 from diptych.search.query import panels_of
 from diptych.search.scan import rank
+from diptych.search.score import expand
 
 STEP_MM = 4.0
 """Distance of the heights at which patients are compared."""
@@ -32,6 +34,8 @@ SHIFTS = (-6, -3, 0, 3, 6)
 """Pixels of the 32 × 32 maps by which a lesion is moved along rows and columns."""
 LIFTS = (-3, 0, 3)
 """Heights by which it is moved up or down."""
+BAND = 4
+"""Heights whose sums over blocks are added up for bounds."""
 FIRST_BATCH = 32
 
 Ints = NDArray[np.int64]
@@ -132,17 +136,19 @@ class PatientSearch:
             order = selection.volumes[np.argsort(bounds, kind="stable")]
             bounds, size = np.sort(bounds, kind="stable"), FIRST_BATCH
             while len(order):
-                found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
-                limit = keys[found[-1]] if len(found) == selection.top else np.inf
+                nearest = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
+                limit = keys[nearest[-1]] if len(nearest) == selection.top else np.inf
                 if bounds[0] > limit + 1e-9:
                     break
                 batch, order, bounds, size = order[:size], order[size:], bounds[size:], 2 * size
+                if np.isfinite(limit) and query.region is None:
+                    batch = batch[self._finer_bounds(placement, shares, batch) <= limit + 1e-9]
                 distances = self._distances(placement, shares, batch)
                 for volume, distance in zip(batch.tolist(), distances.tolist(), strict=True):
                     if distance < keys[volume]:
                         keys[volume], best[volume] = distance, placement
-        order_found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
-        return [self._match(stack, best[volume], shares, volume, float(keys[volume])) for volume in order_found]
+        found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
+        return [self._match(stack, best[volume], shares, volume, float(keys[volume])) for volume in found]
 
     def _region(self, stack: Stack, query: Query) -> dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]]:
         """The query's maps by panel and height, within its region."""
@@ -160,15 +166,33 @@ class PatientSearch:
     def _bounds(
         self, placement: Placement, shares: Mapping[str, float], volumes: Ints, query: Query
     ) -> NDArray[np.float64]:
-        """What the distance of each volume is at least, by amounts alone; nothing is known with a region."""
+        """What the distance of each volume is at least, by sums over blocks; nothing is known with a region."""
         total = np.zeros(len(volumes))
         for panel, share in shares.items() if query.region is None else ():
             own = np.sum([one.areas for one in placement.queries[panel].values()], axis=0)
-            others = self._amounts[panel][volumes]
-            both = own + others
-            present = np.maximum(np.count_nonzero(both, axis=1), 1)
-            total += share * (1 - (2 * np.minimum(own, others) / np.maximum(both, 1)).sum(axis=1) / present)
-            total[~both.any(axis=1)] -= share
+            most = self._bands[panel].most(placement.queries[panel], volumes)
+            total += share * mean_distance(most, own + self._amounts[panel][volumes])
+        return total
+
+    def _finer_bounds(self, placement: Placement, shares: Mapping[str, float], volumes: Ints) -> NDArray[np.float64]:
+        """The same from the blocks of single slices, height by height."""
+        total = np.zeros(len(volumes))
+        chosen = expand(self._begins[volumes], self._begins[volumes + 1])
+        begins = np.append(0, np.cumsum(np.diff(self._begins)[volumes]))
+        for panel, share in shares.items():
+            labels, queries = self.labels[panel], placement.queries[panel]
+            lowest = min(queries)
+            asked = np.zeros((max(queries) - lowest + 1, labels.classes * BLOCKS**2), dtype=np.uint8)
+            for height, one in queries.items():
+                asked[height - lowest] = one.blocks.reshape(-1)
+            most = np.zeros((len(chosen), labels.classes), dtype=np.int64)
+            part, local = labels.places.rows(self._rows[chosen])
+            for number, maps in enumerate(labels.parts):
+                mine = np.flatnonzero(part == number)
+                where = local[mine], self._heights[chosen[mine]] - lowest, mine
+                _share_blocks(maps.blocks.reshape(len(maps), -1), *where, asked, most)
+            own = np.sum([one.areas for one in queries.values()], axis=0)
+            total += share * mean_distance(_sums(most, begins), own + self._amounts[panel][volumes])
         return total
 
     def _distances(self, placement: Placement, shares: Mapping[str, float], volumes: Ints) -> NDArray[np.float64]:
@@ -178,46 +202,51 @@ class PatientSearch:
     def _panel(self, queries: Mapping[int, LabelQuery], panel: str, volumes: Ints) -> NDArray[np.float64]:
         """1 - mean Dice in three dimensions of some volumes."""
         own = np.sum([one.areas for one in queries.values()], axis=0)
-        chosen = np.concatenate([np.arange(*self._begins[volume : volume + 2]) for volume in volumes.tolist()])
-        owner = np.repeat(np.arange(len(volumes)), np.diff(self._begins)[volumes])
-        shared = np.zeros((len(chosen), self.labels[panel].classes), dtype=np.int64)
-        areas = np.zeros_like(shared)
+        chosen = expand(self._begins[volumes], self._begins[volumes + 1])
+        begins = np.append(0, np.cumsum(np.diff(self._begins)[volumes]))
+        shared, areas = self._compared(queries, panel, chosen)
+        return mean_distance(_sums(shared, begins), own + _sums(areas, begins))
+
+    def _compared(self, queries: Mapping[int, LabelQuery], panel: str, chosen: Ints) -> tuple[Ints, Ints]:
+        """Levels that stacked slices share with the query at their height, and their own, `[n, C]`."""
         heights, rows = self._heights[chosen], self._rows[chosen]
+        areas = self._areas(panel, rows)
+        shared = np.zeros_like(areas)
         region = next((one.region for one in queries.values() if one.region is not None), None)
-        for height in np.unique(heights).tolist():
-            mine = np.flatnonzero(heights == height)
-            if height in queries or region is not None:
-                empty = LabelQuery(np.zeros_like(next(iter(queries.values())).levels), region)
-                shared[mine], areas[mine] = self._shared(panel, queries.get(height, empty), rows[mine])
-            else:
-                areas[mine] = self._areas(panel, rows[mine])
-        common, amounts = np.zeros((len(volumes), shared.shape[1])), np.zeros((len(volumes), shared.shape[1]))
-        np.add.at(common, owner, shared)
-        np.add.at(amounts, owner, areas)
-        return mean_distance(common, own + amounts)
+        order = np.argsort(heights, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(heights[order])) + 1):
+            asked = queries.get(int(heights[mine[0]])) if len(mine) else None
+            if asked is None and region is not None and len(mine):
+                asked = LabelQuery(np.zeros_like(next(iter(queries.values())).levels), region)
+            if asked is not None:
+                shared[mine], areas[mine] = self._shared(panel, asked, rows[mine])
+        return shared, areas
 
     def _match(
         self, stack: Stack, placement: Placement, shares: Mapping[str, float], volume: int, distance: float
     ) -> PatientMatch:
         """The distances of one volume, height by height."""
-        chosen = np.arange(*self._begins[volume : volume + 2])
+        every = np.arange(*self._begins[volume : volume + 2])
         some = placement.queries[next(iter(shares))]
-        chosen = chosen[np.isin(self._heights[chosen], list(some))]
-        profile, common = np.zeros(len(chosen)), np.zeros(len(chosen))
+        both = np.isin(self._heights[every], list(some))
+        chosen = every[both]
+        profile, common, panels = np.zeros(len(chosen)), np.zeros(len(chosen)), {}
         for panel, share in shares.items():
-            for place, at in enumerate(chosen.tolist()):
-                asked = placement.queries[panel][int(self._heights[at])]
-                shared, areas = self._shared(panel, asked, self._rows[at : at + 1])
-                profile[place] += share * mean_distance(shared, asked.areas + areas)[0]
-                common[place] += shared.sum()
+            queries = placement.queries[panel]
+            shared, areas = self._compared(queries, panel, every)
+            own = np.sum([one.areas for one in queries.values()], axis=0)
+            panels[panel] = float(mean_distance(shared.sum(axis=0)[None], (own + areas.sum(axis=0))[None])[0])
+            asked = np.array([queries[height].areas for height in self._heights[chosen].tolist()])
+            if len(chosen):
+                profile += share * mean_distance(shared[both], asked + areas[both])
+            common += shared[both].sum(axis=1)
         at = int(chosen[np.argmax(common)]) if len(chosen) else int(self._begins[volume])
         height = int(self._heights[at]) - placement.shift[0]
         slices = nearest_slices(stack.z_mm)
-        one = np.array([volume])
         return PatientMatch(
             volume=self.volumes[volume],
             distance=distance,
-            panels={panel: float(self._panel(placement.queries[panel], panel, one)[0]) for panel in shares},
+            panels=panels,
             z_index=int(self.z_index[self._rows[at]]),
             query_z_index=int(stack.z_index[slices.get(height, 0)]),
             heights=np.asarray(self._heights[chosen] * STEP_MM, dtype=np.float64),
@@ -280,12 +309,92 @@ class PatientSearch:
     @cached_property
     def _amounts(self) -> dict[str, Ints]:
         """Sums of levels of every volume, `[V, C]`, by panel."""
+        return {panel: _sums(self._areas(panel, self._rows), self._begins) for panel in self.labels}
+
+    @cached_property
+    def _bands(self) -> dict[str, Bands]:
+        return {panel: self._bands_of(labels) for panel, labels in self.labels.items()}
+
+    def _bands_of(self, labels: LabelRows) -> Bands:
+        bands = self._heights // BAND
         owner = np.repeat(np.arange(len(self.volumes)), np.diff(self._begins))
-        found = {}
-        for panel, labels in self.labels.items():
-            found[panel] = np.zeros((len(self.volumes), labels.classes), dtype=np.int64)
-            np.add.at(found[panel], owner, self._areas(panel, self._rows))
-        return found
+        first = np.append(True, (np.diff(bands) != 0) | (np.diff(owner) != 0))[: len(bands)]
+        target = np.cumsum(first) - 1
+        sums = np.zeros((int(first.sum()), labels.classes * BLOCKS**2), dtype=np.uint16)
+        part, local = labels.places.rows(self._rows)
+        for number, maps in enumerate(labels.parts):
+            mine = part == number
+            _add_rows(maps.blocks.reshape(len(maps), -1), local[mine], target[mine], sums)
+        return Bands(np.searchsorted(owner[first], np.arange(len(self.volumes) + 1)), bands[first], sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """What the volumes of an archive hold in coarse blocks of space: sums of levels over blocks and `BAND` heights."""
+
+    firsts: Ints
+    """First band of each volume, and their number at the end, `[V + 1]`."""
+    places: Ints
+    """How high each band lies, in bands."""
+    sums: NDArray[np.uint16]
+    """`[B, C · BLOCKS²]`."""
+
+    def most(self, queries: Mapping[int, LabelQuery], volumes: Ints) -> Ints:
+        """Levels that some volumes share with a query's maps by height at most, `[n, C]`."""
+        lowest, highest = min(queries) // BAND, max(queries) // BAND
+        asked = np.zeros((highest - lowest + 1, self.sums.shape[1]), dtype=np.uint16)
+        for height, one in queries.items():
+            asked[height // BAND - lowest] += one.blocks.reshape(-1)
+        out = np.zeros((len(volumes), self.sums.shape[1] // BLOCKS**2), dtype=np.int64)
+        _share_bands(self.sums, self.places - lowest, self.firsts, asked, volumes, out)
+        return out
+
+
+@compiled
+def _add_rows(blocks: NDArray[np.uint8], rows: Ints, target: Ints, sums: NDArray[np.uint16]) -> None:
+    for place in range(len(rows)):
+        for k in range(blocks.shape[1]):
+            sums[target[place], k] += blocks[rows[place], k]
+
+
+@compiled
+def _share_bands(
+    sums: NDArray[np.uint16], places: Ints, firsts: Ints, asked: NDArray[np.uint16], volumes: Ints, out: Ints
+) -> None:
+    size = BLOCKS * BLOCKS
+    room = np.empty(sums.shape[1], np.uint16)  # one flat loop of minima is what compilers make quick
+    for v in range(len(volumes)):
+        room[:] = 0
+        for band in range(firsts[volumes[v]], firsts[volumes[v] + 1]):
+            if 0 <= places[band] < len(asked):
+                for k in range(len(room)):
+                    room[k] += min(sums[band, k], asked[places[band], k])
+        for c in range(out.shape[1]):
+            for k in range(size):
+                out[v, c] += np.int64(room[c * size + k])
+
+
+@compiled
+def _share_blocks(
+    blocks: NDArray[np.uint8], rows: Ints, heights: Ints, places: Ints, asked: NDArray[np.uint8], out: Ints
+) -> None:
+    size = BLOCKS * BLOCKS
+    room = np.empty(blocks.shape[1], np.uint8)
+    for i in range(len(rows)):
+        if 0 <= heights[i] < len(asked):
+            for k in range(len(room)):
+                room[k] = min(blocks[rows[i], k], asked[heights[i], k])
+            for c in range(out.shape[1]):
+                total = np.int64(0)
+                for k in range(size):
+                    total += np.int64(room[c * size + k])
+                out[places[i], c] = total
+
+
+def _sums(values: Ints, begins: Ints) -> Ints:
+    """Sums over ranges that lie one after the other, `[n, C]`."""
+    totals = np.concatenate([np.zeros((1, values.shape[1]), dtype=np.int64), np.cumsum(values, axis=0)])
+    return np.asarray(totals[begins[1:]] - totals[begins[:-1]])
 
 
 def nearest_slices(z_mm: NDArray[np.floating]) -> dict[int, int]:
