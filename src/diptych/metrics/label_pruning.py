@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-SEEDS = 1024
+SEEDS = 256
 """Volumes whose slices are bounded first; four for each match wanted, where that is more."""
 FIRST_BATCH = 32
 """Volumes that are looked at between two limits; twice as many each time."""

@@ -9,7 +9,7 @@ blocks of space exclude is never unpacked. Knows stored label maps and catalogue
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -148,7 +148,8 @@ class PatientSearch:
                     if distance < keys[volume]:
                         keys[volume], best[volume] = distance, placement
         found = rank(keys, np.arange(len(keys)), selection.groups, selection.top, np.inf)
-        return [self._match(stack, best[volume], shares, volume, float(keys[volume])) for volume in found]
+        matches = self._matches(stack, best, shares, found)
+        return [replace(matches[volume], distance=float(keys[volume])) for volume in found]
 
     def _region(self, stack: Stack, query: Query) -> dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]]:
         """The query's maps by panel and height, within its region."""
@@ -222,30 +223,48 @@ class PatientSearch:
                 shared[mine], areas[mine] = self._shared(panel, asked, rows[mine])
         return shared, areas
 
+    def _matches(
+        self, stack: Stack, best: Mapping[int, Placement], shares: Mapping[str, float], volumes: Sequence[int]
+    ) -> dict[int, PatientMatch]:
+        """What is told about the volumes found; those that lie alike are compared together."""
+        matches: dict[int, PatientMatch] = {}
+        for placement in {id(best[volume]): best[volume] for volume in volumes}.values():
+            mine = np.array([volume for volume in volumes if best[volume] is placement])
+            every = expand(self._begins[mine], self._begins[mine + 1])
+            compared = {panel: self._compared(placement.queries[panel], panel, every) for panel in shares}
+            ends = np.cumsum(np.diff(self._begins)[mine]).tolist()
+            for volume, begin, end in zip(mine.tolist(), [0, *ends[:-1]], ends, strict=True):
+                own = {panel: (shared[begin:end], areas[begin:end]) for panel, (shared, areas) in compared.items()}
+                matches[volume] = self._match(stack, placement, shares, volume, own)
+        return matches
+
     def _match(
-        self, stack: Stack, placement: Placement, shares: Mapping[str, float], volume: int, distance: float
+        self,
+        stack: Stack,
+        placement: Placement,
+        shares: Mapping[str, float],
+        volume: int,
+        compared: Mapping[str, tuple[Ints, Ints]],
     ) -> PatientMatch:
-        """The distances of one volume, height by height."""
+        """The distances of one volume, height by height, from what its slices share and hold in each panel."""
         every = np.arange(*self._begins[volume : volume + 2])
-        some = placement.queries[next(iter(shares))]
-        both = np.isin(self._heights[every], list(some))
+        both = np.isin(self._heights[every], list(placement.queries[next(iter(shares))]))
         chosen = every[both]
         profile, common, panels = np.zeros(len(chosen)), np.zeros(len(chosen)), {}
         for panel, share in shares.items():
-            queries = placement.queries[panel]
-            shared, areas = self._compared(queries, panel, every)
+            queries, (shared, areas) = placement.queries[panel], compared[panel]
             own = np.sum([one.areas for one in queries.values()], axis=0)
             panels[panel] = float(mean_distance(shared.sum(axis=0)[None], (own + areas.sum(axis=0))[None])[0])
-            asked = np.array([queries[height].areas for height in self._heights[chosen].tolist()])
-            if len(chosen):
-                profile += share * mean_distance(shared[both], asked + areas[both])
+            asked = [queries[height].areas for height in self._heights[chosen].tolist()]
+            if asked:
+                profile += share * mean_distance(shared[both], np.array(asked) + areas[both])
             common += shared[both].sum(axis=1)
         at = int(chosen[np.argmax(common)]) if len(chosen) else int(self._begins[volume])
         height = int(self._heights[at]) - placement.shift[0]
         slices = nearest_slices(stack.z_mm)
         return PatientMatch(
             volume=self.volumes[volume],
-            distance=distance,
+            distance=sum(share * panels[panel] for panel, share in shares.items()),
             panels=panels,
             z_index=int(self.z_index[self._rows[at]]),
             query_z_index=int(stack.z_index[slices.get(height, 0)]),
