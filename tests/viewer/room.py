@@ -10,8 +10,6 @@ from typing import Literal
 
 from playwright.sync_api import FloatRect, Locator, Page, Response, expect
 
-__all__ = ["Room"]
-
 
 @dataclass(frozen=True)
 class Room:

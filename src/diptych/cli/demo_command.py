@@ -6,7 +6,6 @@ Needs no data and no download.
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diptych.cli.help_types import complete_model
+from diptych.drawing.html import html_page, png_address
 from diptych.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,23 +148,21 @@ def _write_report(archive: Archive, path: Path) -> Path:
     return path
 
 
+STYLE = """
+body { background: #111; color: #ddd; font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto }
+h1, h2 { font-weight: 500 } h2 { font-size: 1.1rem; margin-top: 2rem } img { max-width: 100% }
+footer { color: #999; margin-top: 2rem }
+"""
+
+
 def _inline(picture: Image, description: str) -> str:
     buffer = io.BytesIO()
     picture.save(buffer, "PNG")
-    data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">'
+    return f'<img alt="{html.escape(description)}" src="{png_address(buffer.getvalue())}">'
 
 
 def _page(body: str) -> str:
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Diptych demo</title>
-<style>
-body {{ background: #111; color: #ddd; font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto }}
-h1, h2 {{ font-weight: 500 }} h2 {{ font-size: 1.1rem; margin-top: 2rem }} img {{ max-width: 100% }}
-footer {{ color: #999; margin-top: 2rem }}
-</style>
-<h1>An image as two panels, searched by either</h1>
+    whole = f"""<h1>An image as two panels, searched by either</h1>
 {body}
-<footer>Phantom patients, made by the program. Research use only, not a medical device.</footer>
-</html>
-"""
+<footer>Phantom patients, made by the program. Research use only, not a medical device.</footer>"""
+    return html_page("Diptych demo", whole, style=STYLE)

@@ -1,8 +1,29 @@
-"""How the page of a report looks; plain CSS, no fonts or files from elsewhere."""
+"""Pages that need nothing else: one shell for all of them, pictures inside, no script, nothing from elsewhere."""
 
 from __future__ import annotations
 
-STYLE = """
+import base64
+from html import escape
+
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def html_page(title: str, body: str, *, style: str) -> str:
+    """A whole page of a title (plain text), a body and CSS."""
+    return (
+        '<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def png_address(png: bytes) -> str:
+    """A PNG as an address that holds the picture itself."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+REPORT_STYLE = """
 :root { --ink: #1d2328; --soft: #5c6770; --line: #d9dee2; --paper: #f3efe4; --accent: #0072b2; }
 * { box-sizing: border-box; }
 body { margin: 0; font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; color: var(--ink);

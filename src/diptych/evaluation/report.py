@@ -10,7 +10,6 @@ Knows sections; nothing about how they came about.
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -19,7 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from diptych.drawing.html import STYLE
+from diptych.drawing.html import REPORT_STYLE, html_page, png_address
 from diptych.drawing.sheet import NOTICE
 from diptych.errors import UsageError
 from diptych.evaluation.context import Context
@@ -53,14 +52,12 @@ def draw_page(finished: Sequence[Finished], manifest: dict[str, Any]) -> str:
     """The whole report as one HTML page that needs nothing else."""
     contents = "".join(f'<li><a href="#{done.part.name}">{escape(done.part.title)}</a></li>' for done in finished)
     sections = "".join(_section(done) for done in finished)
-    return (
-        '<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Diptych: evaluation</title><style>{STYLE}</style></head><body>"
+    body = (
         f"<header><h1>Evaluation</h1><p>{escape(about(manifest))}</p><p class=notice>{escape(NOTICE)}</p></header>"
         f"<nav><ol>{contents}</ol></nav><main>{sections}</main>"
-        f"<footer>{_foot(manifest)}</footer></body></html>\n"
+        f"<footer>{_foot(manifest)}</footer>"
     )
+    return html_page("Diptych: evaluation", body, style=REPORT_STYLE)
 
 
 def terminal_lines(finished: Sequence[Finished]) -> list[str]:
@@ -114,8 +111,7 @@ def draw_block(block: Block) -> str:
         return f"<p>{escape(block.text)}</p>"
     caption = f"<figcaption>{escape(block.caption)}</figcaption>" if block.caption else ""
     if isinstance(block, Figure):
-        data = base64.b64encode(block.png).decode()
-        picture = f'<img alt="{escape(block.title)}" src="data:image/png;base64,{data}">'
+        picture = f'<img alt="{escape(block.title)}" src="{png_address(block.png)}">'
         return f"<figure><h3>{escape(block.title)}</h3>{picture}{caption}</figure>"
     return f"<figure><h3>{escape(block.title)}</h3><div class=wide>{_table(block)}</div>{caption}</figure>"
 

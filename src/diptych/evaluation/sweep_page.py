@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure as Plot
 
-from diptych.drawing.html import STYLE
+from diptych.drawing.html import REPORT_STYLE, html_page
 from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE
 from diptych.errors import UsageError
 from diptych.evaluation.part import Block, Cell, Figure, Table, Words
@@ -54,20 +54,17 @@ def write_comparison(trained: Sequence[Trained], out: Path) -> Path:
     page = out / "index.html"
     titles = {number: block.title for number, block in enumerate(blocks) if not isinstance(block, Words)}
     contents = "".join(f'<li><a href="#b{number}">{escape(title)}</a></li>' for number, title in titles.items())
-    body = "".join(f"<section id=b{number}>{draw_block(block)}</section>" for number, block in enumerate(blocks))
+    sections = "".join(f"<section id=b{number}>{draw_block(block)}</section>" for number, block in enumerate(blocks))
+    body = (
+        f"<header><h1>Configurations compared</h1><p class=notice>{escape(NOTICE)}</p></header>"
+        f"<nav><ol>{contents}</ol></nav><main>{sections}</main><footer></footer>"
+    )
     try:
         for table in (block for block in blocks if isinstance(block, Table)):
             name = table.title.split(",")[0].lower().replace(" ", "-")
             (out / f"{name}.csv").write_text(table_csv(table), encoding="utf-8")
         (out / "comparison.json").write_text(json.dumps(_plain(trained), indent=1), encoding="utf-8")
-        page.write_text(
-            '<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>Diptych: sweep</title><style>{STYLE}</style></head><body><header><h1>Configurations compared</h1>"
-            f"<p class=notice>{escape(NOTICE)}</p></header><nav><ol>{contents}</ol></nav><main>{body}</main>"
-            "<footer></footer></body></html>\n",
-            encoding="utf-8",
-        )
+        page.write_text(html_page("Diptych: sweep", body, style=REPORT_STYLE), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror}); make room or give another --out") from None
     return page

@@ -16,8 +16,6 @@ import numpy as np
 from diptych.intake.resampling import Grid, Placed
 from diptych.intake.skull_strip import wheel_file
 
-__all__ = ["SRI24", "Atlas", "load_atlas"]
-
 SRI24 = Grid(
     (240, 240, 155),
     np.array([[-1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 239.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]),

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from diptych.errors import InputError, LayoutError, MissingExtraError, TooLargeError, VolumeError
 from diptych.volumes.layout import one_line
 
-__all__ = ["FileLimits", "check_deflated", "is_dicom", "lenient", "opened", "read_frames", "read_header", "require"]
-
 DEFLATED = "1.2.840.10008.1.2.1.99"
 CHUNK = 1 << 20
 

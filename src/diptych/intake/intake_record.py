@@ -19,8 +19,6 @@ from diptych.files import write_json
 from diptych.intake.resampling import Affine, Grid
 from diptych.volumes.layout import one_line
 
-__all__ = ["FORMAT", "RECORD", "SHEET", "IntakeRecord", "SeriesRecord", "read_record", "write_record"]
-
 RECORD, SHEET = "intake.json", "intake.png"
 FORMAT = 1
 LARGEST = 8 << 20

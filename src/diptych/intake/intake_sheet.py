@@ -21,8 +21,6 @@ from diptych.intake.atlas_space import SRI24, load_atlas
 from diptych.intake.intake_record import IntakeRecord
 from diptych.intake.resampling import Affine, Placed, even_grid, resample
 
-__all__ = ["draw_failure", "draw_intake"]
-
 TILE = 200
 FIELD = 25
 """Pixels of one field of the chequerboard."""

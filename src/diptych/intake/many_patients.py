@@ -22,9 +22,6 @@ from diptych.processes import run_all
 from diptych.progress import Progress, silent
 from diptych.volumes.layout import find_patients, one_line
 
-__all__ = ["IntakeReport", "intake_sources", "needs_intake", "on_own_grids", "taken_before"]
-
-
 LOOKED_AT = 200
 """Files of a folder that are opened to see what it holds."""
 

@@ -41,8 +41,6 @@ from diptych.volumes.channel_check import usual_contrasts
 from diptych.volumes.layout import NAMES, one_line
 from diptych.volumes.patient import ranges
 
-__all__ = ["inputs_digest", "intake_patient", "intake_reading", "pseudonym", "read_source"]
-
 STEPS = ("reading", "stripping the skull", "registering", "atlas", "resampling", "writing")
 SECRET = ".pseudonyms"
 BRAIN_FILE = "brain-mask.nii.gz"

@@ -18,8 +18,6 @@ from scipy import ndimage
 from diptych.intake.resampling import Affine, Grid, Placed, covered, even_grid, resample, smooth
 from diptych.intake.rigid_registration import Effort, Level, register, shared, turn_of
 
-__all__ = ["Fit", "atlas_problem", "brain_problem", "covered_planes", "judge_fit", "same_image", "sequence_problem"]
-
 WORKING_MM = 3.0
 BINS = 32
 SHIFT_MM = 9.0

@@ -21,8 +21,6 @@ from diptych.intake.series import SMALLEST, Left, Series, Tags
 from diptych.volumes.layout import NAMES
 from diptych.volumes.nifti import Limits, NiftiImage, read_nifti
 
-__all__ = ["is_nifti", "sequence_folder", "series_from_nifti"]
-
 ENDING = re.compile(r"\.nii(\.gz)?$", re.IGNORECASE)
 LABELS = re.compile(
     rf"(^|[_-])({'|'.join((*NAMES['lesion'], *NAMES['anatomy'], 'mask', 'roi'))})([_-]|$)", re.IGNORECASE

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-__all__ = ["Affine", "Grid", "Placed", "covered", "even_grid", "grid_points", "resample", "smooth"]
-
 Affine = NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from diptych.compiling import compiled
 from diptych.errors import VolumeError
 from diptych.intake.resampling import Affine, Placed, even_grid, resample, smooth
 
-__all__ = ["Effort", "Registration", "register", "turn_of"]
-
 BINS = 32
 CLIP = 98.0
 """Percentile of the head at which signal is clipped: bins are spent on the brain, not on fat and vessels."""

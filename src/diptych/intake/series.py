@@ -23,8 +23,6 @@ from diptych.errors import VolumeError
 from diptych.intake.dicom_files import FileLimits, is_dicom, lenient, read_frames, read_header
 from diptych.volumes.layout import one_line
 
-__all__ = ["Left", "Reading", "Series", "Tags", "read_series"]
-
 IMAGE_CLASSES = {
     "1.2.840.10008.5.1.4.1.1.4": "MR",
     "1.2.840.10008.5.1.4.1.1.4.1": "enhanced MR",

@@ -20,8 +20,6 @@ from diptych.intake.series_words import OTHER_TYPES, agent_by_words, named_seque
 from diptych.volumes.layout import one_line
 from diptych.volumes.volume import CHANNELS
 
-__all__ = ["ByVoxels", "Choice", "Typing", "choose_series", "type_series"]
-
 TITLES = {"t1": "T1", "t1gd": "T1Gd", "t2": "T2", "flair": "FLAIR"}
 CANNOT_TELL = "which sequence it is cannot be told; name it, such as --flair "
 LONG_ECHO = 60.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["OTHER_TYPES", "agent_by_words", "named_sequences", "other_kind"]
-
 OTHER_TYPES = frozenset((
     "ADC", "EADC", "FA", "TRACEW", "TRACE", "EXP", "DIFFUSION", "PERFUSION", "CBV", "RCBV", "CBF", "RCBF", "MTT",
     "TTP", "TMAX", "ASL", "FMRI", "SW", "SWI", "VENBOLD", "MIP", "MINIP", "MNIP", "P", "PHASE", "VELOCITY",

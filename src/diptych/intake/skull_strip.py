@@ -24,8 +24,6 @@ from torch.nn.functional import interpolate
 from diptych.errors import MissingExtraError, VolumeError
 from diptych.intake.resampling import Placed
 
-__all__ = ["brain_mask", "largest_part", "wheel_file"]
-
 FIRST_LOOK, CLOSE_LOOK = (128, 128, 128), (256, 256, 256)
 MARGIN = 0.1
 """Air around the brain's box in the close look, as a share of its size."""

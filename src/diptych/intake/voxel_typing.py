@@ -21,8 +21,6 @@ from diptych.intake.skull_strip import brain_mask
 from diptych.volumes.channel_check import describe_images, likely_channels
 from diptych.volumes.volume import CHANNELS
 
-__all__ = ["told_by_voxels"]
-
 WORKING_MM = 3.0
 CLEAR, CLEAR_OF_ALL = 6.0, 4.0
 """How much likelier than the next best order; less is enough where all four are there. Of 100 training patients with

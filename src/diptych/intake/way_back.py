@@ -21,8 +21,6 @@ from diptych.volumes import write_nifti
 from diptych.volumes.layout import one_line
 from diptych.volumes.nifti import read_nifti
 
-__all__ = ["file_back", "image_back", "labels_back"]
-
 LAYER_MM = 1.5
 """Thick slices are averaged over layers about this far apart."""
 MOST_LABELS = 64

@@ -19,8 +19,6 @@ from typing import Any
 from diptych.errors import InputError
 from diptych.pacs.vault import Original, Pseudonyms
 
-__all__ = ["Deidentified", "NotTaken", "deidentify", "shifted_date"]
-
 MR_CLASSES = ("1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.5.1.4.1.1.4.1", "1.2.840.10008.5.1.4.1.1.4.4")
 EXPLICIT = "1.2.840.10008.1.2.1"
 PLAIN = ("1.2.840.10008.1.2", EXPLICIT)

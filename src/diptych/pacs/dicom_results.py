@@ -26,8 +26,6 @@ from diptych.pacs.deidentify import EXPLICIT, MR_CLASSES, OWN
 from diptych.pacs.remote import require
 from diptych.pacs.study_findings import Findings
 
-__all__ = ["KINDS", "Source", "clean_header", "make_capture", "make_segmentation", "make_twin", "sorted_source"]
-
 KINDS = ("seg", "sr", "twin", "capture")
 NOTICE = "Research use only, not a medical device"
 NUMBERS = {"seg": 9001, "sr": 9002, "twin": 9003, "capture": 9004}

@@ -20,8 +20,6 @@ from diptych.pacs.deidentify import MR_CLASSES
 from diptych.pacs.remote import SeriesEntry, StudyEntry, Take, Wanted, require, retry_pauses, unreachable
 from diptych.pacs.servers import Listen, Server
 
-__all__ = ["DimseRemote", "received", "tls_for_server"]
-
 Result = TypeVar("Result")
 FIND = "1.2.840.10008.5.1.4.1.2.2.1"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"

@@ -16,8 +16,6 @@ from diptych.pacs.incoming import Incoming, Outcome
 from diptych.pacs.remote import Remote, SeriesEntry, StudyEntry, Wanted
 from diptych.progress import Progress, silent
 
-__all__ = ["fetch_study", "find_priors", "prior_uids", "study_fingerprint", "wanted_series"]
-
 
 def fetch_study(
     remote: Remote, study_uid: str, incoming: Incoming, *, again: bool = False, progress: Progress = silent

@@ -32,8 +32,6 @@ from diptych.volumes.layout import one_line
 if TYPE_CHECKING:
     from diptych.intake.series import Reading
 
-__all__ = ["Incoming", "Outcome", "TakeIn", "work_folders"]
-
 METADATA = ".metadata.csv"
 
 

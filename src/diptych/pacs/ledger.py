@@ -23,8 +23,6 @@ from typing import Literal
 from diptych.errors import InputError
 from diptych.volumes.layout import one_line
 
-__all__ = ["Ledger", "State", "StudyRow"]
-
 State = Literal["coming", "done", "refused", "waiting"]
 FILE = "ledger.sqlite"
 MOST_ATTEMPTS = 3

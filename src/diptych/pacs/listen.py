@@ -30,8 +30,6 @@ from diptych.pacs.remote import require
 from diptych.progress import Progress, silent
 from diptych.volumes.layout import one_line
 
-__all__ = ["LISTENED", "Listener"]
-
 LISTENED = "[listen]"
 """Stands for a server in the ledger; no server can be called so."""
 SWEEP_SECONDS = 60.0

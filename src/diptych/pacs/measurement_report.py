@@ -17,8 +17,6 @@ from diptych.pacs.dicom_results import NOTICE, SPECIAL, Source, common, finished
 from diptych.pacs.remote import require
 from diptych.pacs.study_findings import Findings, MatchFinding
 
-__all__ = ["make_report"]
-
 SCHEME = "99DIPTYCH"
 SIDES = {
     "right": ("24028007", "Right"),

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from diptych.errors import MissingExtraError, PacsError
 from diptych.pacs.servers import Server
 
-__all__ = ["Remote", "SeriesEntry", "StudyEntry", "Take", "Wanted", "connect", "require", "retry_pauses"]
-
 Take = Callable[[Any], None]
 """Called with each instance as it comes, a pydicom data set with its file meta."""
 

@@ -31,8 +31,6 @@ from diptych.progress import Progress, silent
 from diptych.retrieval import Archive
 from diptych.volumes.layout import one_line
 
-__all__ = ["Desk", "Sent", "send_study", "viewer_address"]
-
 STEPS = ("looking what is there", "decoding and searching", "reading headers", "writing", "storing")
 
 

@@ -29,8 +29,6 @@ from diptych.errors import InputError, UsageError
 from diptych.files import read_regular
 from diptych.volumes.layout import one_line
 
-__all__ = ["Listen", "PacsConfig", "Rules", "Server", "read_config"]
-
 LARGEST = 1 << 20
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 TITLE = re.compile(r"[!-\[\]-~]([ -\[\]-~]{0,14}[!-\[\]-~])?")

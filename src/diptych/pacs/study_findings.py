@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from diptych.retrieval import Answer, EncodedSlice
 
-__all__ = ["Findings", "MatchFinding", "find_in_study", "intake_of", "lesion_side"]
-
 BATCH = 8
 ONE_SIDED = 0.9
 """Share of a lesion that must lie in one half for the lesion to be of that side."""

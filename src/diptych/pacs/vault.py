@@ -24,8 +24,6 @@ from diptych.errors import InputError
 from diptych.files import read_regular, write_bytes
 from diptych.volumes.layout import one_line
 
-__all__ = ["Original", "Pseudonyms", "Vault"]
-
 KEY, WAY_BACK, QUARANTINE = "pseudonyms.key", "way-back.sqlite", "quarantine"
 MAX_SHIFT_DAYS = 365
 SCHEMA = """

@@ -24,8 +24,6 @@ from diptych.pacs.incoming import Incoming, Outcome
 from diptych.pacs.remote import Remote, StudyEntry, Wanted
 from diptych.progress import Progress, silent
 
-__all__ = ["Watcher"]
-
 PAGE = 200
 STABLE = "StableStudy"
 Report = Callable[[Outcome], None]

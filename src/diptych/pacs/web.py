@@ -24,8 +24,6 @@ from diptych.intake.dicom_files import FileLimits, check_deflated, lenient
 from diptych.pacs.remote import SeriesEntry, StudyEntry, Take, Wanted, require, retry_pauses, unreachable
 from diptych.pacs.servers import Server
 
-__all__ = ["WebRemote"]
-
 Result = TypeVar("Result")
 CHUNK = 1 << 20
 STORE_BYTES = 32 << 20

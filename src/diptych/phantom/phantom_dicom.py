@@ -29,18 +29,6 @@ from diptych.phantom.raw_head import (
     usual_study,
 )
 
-__all__ = [
-    "DicomStyle",
-    "Person",
-    "Study",
-    "write_dicomdir",
-    "write_drawn_mask",
-    "write_localizer",
-    "write_map",
-    "write_series",
-    "write_study",
-]
-
 MR_IMAGE = "1.2.840.10008.5.1.4.1.1.4"
 ENHANCED_MR = "1.2.840.10008.5.1.4.1.1.4.1"
 SYNTAXES = {

@@ -24,8 +24,6 @@ from diptych.phantom.phantom_config import PhantomConfig
 from diptych.phantom.phantom_patient import Phantom, make_phantom
 from diptych.volumes.volume import CHANNELS
 
-__all__ = ["Acquisition", "RawHead", "RawSeries", "acquire_series", "draw_raw_head", "rigid", "usual_study"]
-
 MARGIN_MM = (26.0, 26.0, 30.0)
 """Room for skull and scalp around the phantom's frame, along x, y, z."""
 CLOSING_MM = 9.0

@@ -6,7 +6,6 @@ decodes to in its cell (outlined) with the cells around it, where in the head it
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from PIL import Image
 
 from diptych.archive import ArchiveCodes
 from diptych.description import Description
+from diptych.drawing.html import html_page, png_address
 from diptych.drawing.sheet import CHANNEL_TITLES, NOTICE, Pixels
 from diptych.drawing.tile import tile
 from diptych.model import FeatureDecomposingNetwork
@@ -112,21 +112,15 @@ def _page(codes: ArchiveCodes, canvas: _Canvas, title: str, sections: list[str])
     )
     shape = f".brain, .patch {{ aspect-ratio: {canvas.proportions}; }}"
     legend = " ".join(f'<b style="color:rgb{one.colour}">■</b> {html.escape(one.abbreviation)}' for one in about.lesion)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Codes of {html.escape(title)}</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<style>{STYLE}{shape}
-{bands}</style></head><body>
-<h1>Codes of {html.escape(title)}</h1>
+    body = f"""<h1>Codes of {html.escape(title)}</h1>
 <p>{len(codes.volumes)} volumes, {len(codes):,} slices; model {codes.model.describe()}. {NOTICE}.
 Decoded from patients’ codes: guard this page like images.</p>
 <p>On each card: the outlined cell holds the code; the brain is the archive’s mean at the level where the code is most
 frequent, coloured by how often it stands there; the bars count it from the bottom of the head to the top.
 The patient’s right is on the left. {legend}</p>
 <p><a href="#normal">Normal codes</a> · <a href="#abnormal">Abnormal codes</a></p>
-{"".join(sections)}</body></html>
-"""
+{"".join(sections)}"""
+    return html_page(f"Codes of {title}", body, style=f"{STYLE}{shape}\n{bands}")
 
 
 def _section(panel: Panel, entries: list[CodeEntry], cards: list[str], size: int) -> str:
@@ -213,4 +207,4 @@ def _png(pixels: NDArray[np.uint8]) -> str:
         pixels = pixels[..., 0]
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return png_address(buffer.getvalue())

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from diptych.pacs.incoming import Incoming
     from diptych.pacs.send import Desk
 
-__all__ = ["PacsDesk", "PacsPlace"]
-
 
 @dataclass(frozen=True)
 class PacsPlace:

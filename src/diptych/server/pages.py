@@ -9,6 +9,8 @@ import json
 from html import escape
 from typing import Any
 
+from diptych.drawing.html import html_page
+
 STYLE = """
 body { background: #14161a; color: #d6d9de; font: 16px/1.55 system-ui, sans-serif; max-width: 960px;
   margin: 2.5rem auto; padding: 0 1rem }
@@ -20,21 +22,21 @@ summary { cursor: pointer; padding: .5rem 0 } summary b { display: inline-block;
 details { border-bottom: 1px solid #262a31 } table { border-collapse: collapse; width: 100% }
 td { border-top: 1px solid #262a31; padding: .3rem .6rem .3rem 0; vertical-align: top } .dim { color: #949aa4 }
 """
-NOT_BUILT = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Diptych</title><style>{STYLE}</style>
-<h1>The service is running</h1>
+NOT_BUILT = html_page(
+    "Diptych",
+    """<h1>The service is running</h1>
 <p>Its viewer has not been built on this machine. From the project's folder, run <code>npm --prefix viewer ci</code> and
 <code>npm --prefix viewer run build</code>, then load this page again.</p>
 <p>The <a href="/api/v1/docs">API</a> works without it.</p>
-<p class="dim">Research use only, not a medical device.</p></html>
-"""
+<p class="dim">Research use only, not a medical device.</p>""",
+    style=STYLE,
+)
 
 
 def api_page(openapi: dict[str, Any]) -> str:
     """The whole API on one page, grouped as its tags are."""
     info = openapi["info"]
     parts = [
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])} API</title>',
-        f"<style>{STYLE}</style>",
         f'<h1>{escape(info["title"])} API <span class="dim">{escape(info["version"])}</span></h1>',
         *(f"<p>{_marked(text)}</p>" for text in info["description"].strip().split("\n\n")),
         '<p>For programs: <a href="/api/v1/openapi.json">openapi.json</a>.</p>',
@@ -45,7 +47,7 @@ def api_page(openapi: dict[str, Any]) -> str:
             for method, operation in methods.items():
                 if tag["name"] in operation.get("tags", ()):
                     parts.append(_operation(openapi, method, path, operation))
-    return "\n".join([*parts, "</html>"])
+    return html_page(f"{info['title']} API", "\n".join(parts), style=STYLE)
 
 
 def _operation(openapi: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:

@@ -6,13 +6,13 @@ or moved lesion exist nowhere else and come along as data: addresses.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diptych.drawing.html import png_address
 from diptych.drawing.tile import tile_size
 from diptych.retrieval import EncodedSlice
 from diptych.retrieval.explanation import SliceView, view_slices
@@ -157,7 +157,7 @@ def _inline(asking: Asking, subject: EncodedSlice, view: SliceView, channel: str
 
     def picture(kind: Kind) -> str:
         png = draw_decoded(view, Drawing(kind, channel, HEIGHT), place, about=asking.archive.description, size=size)
-        return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        return png_address(png)
 
     return Pictures(
         image=None,
