@@ -54,12 +54,23 @@ def test_damaged_files_for_long(
     oblique: RawSeries, style: DicomStyle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = [path.read_bytes() for path in write_series(oblique, tmp_path / "good", style=style)]
-    rng, until, number = np.random.default_rng(int(time.time())), time.monotonic() + SECONDS, 0
+    seed, until, number = int(time.time()), time.monotonic() + SECONDS, 0
+    rng = np.random.default_rng(seed)
     while time.monotonic() < until:
         _feed(good, tmp_path / "bad", rng, number)
         number += 1
     with capsys.disabled():
-        print(f" {number} studies")
+        print(f" {number} studies (seed {seed})")
+
+
+def test_a_number_of_pixels_with_a_damaged_length_is_one_reason(oblique: RawSeries, tmp_path: Path) -> None:
+    """Pydicom converts such a value only when asked for it, and raises an error of its own."""
+    (path,) = write_series(oblique, tmp_path, style=DicomStyle(enhanced=True))
+    data = path.read_bytes()
+    at = data.index(b"\x28\x00\x02\x00US\x02\x00")  # SamplesPerPixel
+    path.write_bytes(data[: at + 6] + b"\x25" + data[at + 7 :])
+    (reading,) = read_series([path])
+    assert "header makes no sense (BytesLengthException" in reading.left[0].reason
 
 
 def _feed(good: list[bytes], folder: Path, rng: np.random.Generator, number: int) -> None:

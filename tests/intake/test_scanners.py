@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
 from numpy.typing import NDArray
 
-from diptych.intake.series import Series, Tags
+from diptych.intake.series import Series, Tags, agent_given
 from diptych.intake.series_typing import choose_series, type_series
 from diptych.intake.series_words import agent_by_words
 
@@ -159,6 +160,21 @@ def test_a_series_is_what_it_is(row: tuple[Any, ...]) -> None:
     assert wanted is not None or reasons
 
 
+def test_of_a_description_only_the_word_that_decided_is_shown() -> None:
+    (reason,) = type_series(a_series(Tags(5, "Miller Anna gre")))[1]
+    assert reason == "is another kind of image (its description says 'gre')"
+
+
+@pytest.mark.parametrize(("keyword", "value", "given"), [
+    ("ContrastBolusAgent", "Gadovist", True), ("ContrastBolusAgent", "NONE", False), ("ContrastBolusAgent", "", False),
+    ("ContrastBolusVolume", 7.5, True), ("ContrastBolusVolume", 0.0, False), ("ContrastBolusRoute", "IV", True),
+])  # fmt: skip
+def test_a_contrast_agent_is_known_without_its_name(keyword: str, value: object, given: bool) -> None:
+    header = pydicom.Dataset()
+    setattr(header, keyword, value)
+    assert agent_given(header) is given
+
+
 def test_an_examinations_protocol_says_nothing_about_a_series() -> None:
     protocol = "BRAIN TUMOR W/WO CONTRAST"
     rows = [(3, "Ax T1", 600, 14, None), (7, "Ax T1 +C", 600, 14, None), (4, "Ax T2", 4700, 100, None),
@@ -186,7 +202,10 @@ def test_two_t1_without_a_word_about_contrast_agent_are_said() -> None:
         ("T1 INJ", True), ("T1 GADO", True), ("MPRAGE enhanced", True), ("T1c", True), ("T1 POST FS", True),
         ("T1 pre", False), ("T1 native", False), ("T1 non-contrast", False), ("T1 without gd", False), ("T1 C-", False),
         ("T1 unenhanced", False), ("precontrast T1", False), ("T1 ohne KM", False), ("T1 sans inj", False),
+        ("T1 vor KM", False), ("T1oKM", False), ("T1 -C", False), ("T1 NON CON", False), ("T1 senza mdc", False),
+        ("T1mKM", True), ("T1 dopo mdc", True), ("+C AX T1", True), ("T1 civ", True),
         ("T1 posterior fossa", None), ("T1 axial", None), ("T1_postop", None), ("control T1", None), ("T1 W/WO", None),
+        ("T1 control", None),
     ],
 )  # fmt: skip
 def test_words_about_a_contrast_agent(text: str, after: bool | None) -> None:

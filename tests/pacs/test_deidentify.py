@@ -16,10 +16,14 @@ from pydicom.sequence import Sequence
 from pydicom.uid import RLELossless
 
 from diptych.intake.dicom_files import lenient
+from diptych.intake.series import _frame, _tags
+from diptych.intake.series_typing import type_series
+from diptych.intake.series_words import agent_by_words
 from diptych.pacs.deidentify import KEPT, NotTaken, deidentify
 from diptych.pacs.incoming import Incoming
 from diptych.pacs.vault import Pseudonyms
 from diptych.phantom.phantom_dicom import DicomStyle, write_series
+from tests.intake.test_scanners import TABLE, a_series
 from tests.pacs.making import series_of
 
 NAMES = Pseudonyms(bytes(range(32)))
@@ -31,6 +35,10 @@ TEXTS = {
     "UI": "1.2.{}",
 }
 BYTES = ("OB", "OW", "UN")
+KEYWORDS = {"flip_angle": "FlipAngle", "sequence_variant": "SequenceVariant", "sequence_name": "SequenceName",
+            "angio": "AngioFlag", "contrast_agent": "ContrastBolusAgent", "inversion_time": "InversionTime",
+            "b_value": "DiffusionBValue", "acquisition_contrast": "AcquisitionContrast"}  # fmt: skip
+"""Of what a scanner says about a series: the names of our `Tags` and DICOM's."""
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,32 @@ def test_what_an_image_is_stays(image: Path) -> None:
     assert after.SOPInstanceUID != before.SOPInstanceUID
     assert after.SOPInstanceUID.is_valid
     assert (after.PatientSex, after.PatientAge, after.PatientBirthDate) == ("O", "062Y", "")
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[4]}-{row[5]}")
+def test_a_series_means_the_same_as_before(row: tuple[Any, ...], image: Path) -> None:
+    description, image_type, sequence, tr, te, ti, _, more = row
+    given = dict.fromkeys((*KEYWORDS.values(), "ProtocolName"))
+    given |= {"SeriesDescription": description, "ImageType": image_type, "ScanningSequence": sequence}
+    given |= {"RepetitionTime": tr, "EchoTime": te, "InversionTime": ti}
+    given |= {KEYWORDS[name]: {"angio": "Y", "contrast_agent": "Gadovist"}.get(name, more[name]) for name in more}
+    before = open_image(image)
+    for keyword, value in given.items():
+        if keyword in before:
+            del before[keyword]
+        if value is not None and value != ():
+            setattr(before, keyword, list(value) if isinstance(value, tuple) else value)
+    with lenient():
+        after = deidentify(before, NAMES).dataset
+    assert meaning(after) == meaning(before)
+
+
+def meaning(header: Any) -> tuple[Any, ...]:
+    """The channel of a series with this header, and what its words say of a contrast agent."""
+    with lenient():
+        tags = _tags(header, _frame(Path("image"), 0, 1, header, (None, None)))
+    agent = agent_by_words(tags.description)
+    return type_series(a_series(tags))[0], agent and agent[0], tags.contrast_agent
 
 
 def test_one_patient_one_shift_one_name(image: Path, study: Path) -> None:

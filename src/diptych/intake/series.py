@@ -9,7 +9,6 @@ reason. Classic and enhanced (multi-frame) MR take the same way. Knows nothing a
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +35,9 @@ UNEVEN = 0.03
 TO_RAS = np.array([-1.0, -1.0, 1.0])
 NO_AGENT = ("no", "none", "n", "0", "nein", "non", "no contrast", "without", "w/o", "n/a", "na", "-")
 """What people enter as ContrastBolusAgent when they gave none."""
-BAD_HEADER = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RuntimeError, OSError, struct.error)
-"""What pydicom raises on damaged values, which it converts only when asked for them."""
+AGENT_WORDS = ("ContrastBolusRoute", "ContrastBolusIngredient")
+AGENT_AMOUNTS = ("ContrastBolusVolume", "ContrastBolusTotalDose")
+"""What tells of contrast agent where its name was taken out, as de-identification does."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,9 @@ def read_series(files: Iterable[Path], *, limits: FileLimits = FileLimits()) -> 
         except VolumeError as error:
             damaged.append(Left(key="file", reason=str(error)))
             continue
-        except BAD_HEADER as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # pydicom converts values when asked for them, and raises nearly everything
             damaged.append(Left(key="file", reason=f"{one_line(path)}: damaged DICOM ({type(error).__name__})"))
             continue
         if series and (not instance or instance not in seen):
@@ -185,7 +187,9 @@ def _read_study(patient: str, study: str, found: dict[str, list[tuple[Path, Any]
                 made, without = _volumes_of(key, members)
         except VolumeError as error:
             made, without = [], [Left(key, str(error))]
-        except BAD_HEADER as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # as above
             reason = f"header makes no sense ({type(error).__name__}: {' '.join(str(error).split())[:80]})"
             made, without = [], [Left(key, reason)]
         volumes += made
@@ -436,7 +440,6 @@ def _tags(header: Any, frame: _Frame) -> Tags:
                 return found
         return _number_or_none(_first(header.get(keyword)))
 
-    agent = _text(header, "ContrastBolusAgent").strip().lower()
     return Tags(
         number=_number(header),
         description=_text(header, "SeriesDescription").strip(),
@@ -451,11 +454,21 @@ def _tags(header: Any, frame: _Frame) -> Tags:
         echo_time=frame.traits[0],
         inversion_time=frame.traits[4] or None,
         flip_angle=number("FlipAngle", "MRTimingAndRelatedParametersSequence"),
-        contrast_agent=bool(agent and agent not in NO_AGENT) or "ContrastBolusAgentSequence" in header,
+        contrast_agent=agent_given(header),
         b_value=frame.traits[5],
         slice_thickness=number("SliceThickness", "PixelMeasuresSequence"),
         burnt_in=_text(header, "BurnedInAnnotation").upper() == "YES",
     )
+
+
+def agent_given(header: Any) -> bool:
+    """Whether a contrast agent is entered: its name, or how and how much of it was given."""
+    agent = _text(header, "ContrastBolusAgent").strip().lower()
+    if agent in NO_AGENT:
+        return False
+    amounts = (_number_or_none(_first(header.get(keyword))) or 0.0 for keyword in AGENT_AMOUNTS)
+    words = (_text(header, keyword).strip().lower() not in ("", *NO_AGENT) for keyword in AGENT_WORDS)
+    return bool(agent or header.get("ContrastBolusAgentSequence")) or any(words) or any(ml > 0 for ml in amounts)
 
 
 def _text(header: Any, keyword: str) -> str:
@@ -472,7 +485,7 @@ def _words(header: Any, keyword: str) -> tuple[str, ...]:
 def _number(header: Any) -> int | None:
     try:
         number = _number_or_none(header.get("SeriesNumber"))
-    except BAD_HEADER:
+    except Exception:  # a value that cannot even be read
         return None
     return None if number is None or not 0 <= number < 1e6 else int(number)
 

@@ -48,8 +48,6 @@ _OTHER = re.compile(
             r"true.?fisp|double.?(ir|inv)|phase.?sens|(t1|t2|r1|r2).?map|subtract|screen.?sav|secondary capture",
             _word("ciss", "ci3d", "fiesta.?c?", "trufi", "b.?ffe", "btfe", "stir", "psir", "dir", "inv.?[12](?![0-9])"),
             _word("m(in|n)?ip", "sub(?![-_ ]?[0-9]|-)", "phase", "pha", "pd.?map", "fused", "color", "colour"),
-            # a gradient echo that does not call itself T1 is T2*
-            rf"^(?!.*t1).*{_word('gre', 'mpgr', 'merge', 'medic')}",
             # another part of the body
             r"spine|cervic|lumbar|thorac|orbit|sella|pituit",
             _word("[ctl].?sp", "neck", "iacs?", "tmj"),
@@ -57,6 +55,8 @@ _OTHER = re.compile(
     ),
     re.IGNORECASE,
 )
+_GRADIENT = re.compile(_word("gre", "mpgr", "merge", "medic"), re.IGNORECASE)
+"""A gradient echo that does not call itself T1 is T2*."""
 _PROTON = re.compile(rf"proton|{_word('pdw?', 'dp')}", re.IGNORECASE)
 _BEFORE_T = r"(?<![a-z])(?:s|w|r|ax|axial|sag|cor|tra|3d|2d|ce|mr|gd)?"
 _SEQUENCES = {
@@ -70,17 +70,18 @@ _SEQUENCES = {
 }
 _EITHER = re.compile(r"t2w?\s*/\s*flair", re.IGNORECASE)
 """Philips writes this on both."""
-_AGENT = r"(?:contr(?!ol)\w*|kontr\w*|gad\w*|gd|km|ce|c|enh\w*|inj\w*|iv|agent)"
+_AGENT = r"(?:contr(?!ol)\w*|kontr(?!ol)\w*|gad\w*|gd|km|mdc|ce|c|enh\w*|inj\w*|iv|agent)"
 _BEFORE = re.compile(
-    rf"(?<![a-z])(?:non?|w/?o|without|ohne|sans|sin|senza|minus)[\W_]*{_AGENT}(?![a-z])"
+    rf"(?<![a-z])(?:non?|w/?o|without|ohne|sans|sin|senza|minus|before|vor|avant|antes|prima)[\W_]*{_AGENT}(?![a-z])"
     r"|(?<![a-z])pre(?:[\W_]*(?:contr\w*|gad\w*|gd|km|c|inj\w*))?(?![a-z]|[-_ ]?op)|(?<![a-z])nativ\w*"
-    r"|(?<![a-z])(?:non.?|un|not.?)enhanced|noncon\w*|(?<![a-z])plain(?![a-z])|t1n(?![a-z])|(?<![a-z])c-(?![a-z0-9])"
+    r"|(?<![a-z])(?:non.?|un|not.?)enhanced|noncon\w*|(?<![a-z])non[-_ ]?con(?![a-z])|(?<![a-z])plain(?![a-z])"
+    r"|t1n(?![a-z])|(?<![a-z])c-(?![a-z0-9])|(?<![\w-])-\s?c(?![a-z])|t1w?okm(?![a-z])"
     r"|(?<![a-z])(?:w/?o|without|ohne|sans)(?![a-z]|[\W_]*(?:fs|fat|sat))",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    r"t1w?[-_ ]?(?:ce|c|gd|gad\w*|post(?!er|op|[-_ ]?op)\w*|km|contr\w*|inj\w*)(?![a-z])|(?<![a-z])ce[-_ ]?t1"
-    r"|(?<![a-z])(?:gd|gad\w*|dotarem|magnevist|prohance|multihance|omniscan|clariscan|vueway|km)(?![a-z])"
+    r"t1w?[-_ ]?(?:ce|c|gd|gad\w*|post(?!er|op|[-_ ]?op)\w*|m?km|contr(?!ol)\w*|inj\w*)(?![a-z])|(?<![a-z])ce[-_ ]?t1"
+    r"|(?<![a-z])(?:gd|gad\w*|dotarem|magnevist|prohance|multihance|omniscan|clariscan|vueway|m?km|mdc|civ)(?![a-z])"
     r"|(?<![a-z])(?:post(?!er|op|[-_ ]?op)\w*|enh\w*|inj\w*|delay\w*)(?![a-z])"
     r"|(?<![a-z])(?:ce|c\+|\+\s?c|\+\s?gd|contr(?!ol)\w*|kontr(?!ol)\w*)(?![a-z])"
     r"|\+\s?c(?![a-z])|c\s?\+|[-_ ]c$",
@@ -93,8 +94,13 @@ _BOTH = re.compile(
 
 
 def other_kind(text: str, *, long_echo: bool) -> str | None:
-    """The word by which a description says that it is none of our sequences; a long echo is no proton density."""
-    found = _OTHER.search(text) or (None if long_echo else _PROTON.search(text))
+    """The word by which a description says that it is none of our sequences; a long echo is no proton density.
+
+    >>> other_kind("ax gre hemo", long_echo=False), other_kind("T1 GRE", long_echo=False)
+    ('hemo', None)
+    """
+    found = _OTHER.search(text) or (None if "t1" in text.lower() else _GRADIENT.search(text))
+    found = found or (None if long_echo else _PROTON.search(text))
     return None if found is None else found[0][-24:].strip(" _-") or None
 
 
@@ -124,3 +130,17 @@ def agent_by_words(text: str) -> tuple[bool, str] | None:
     if after is not None and before is None:
         return True, after[0].strip(" _-")
     return None if before is None else (False, before[0].strip(" _-"))
+
+
+def in_plain_words(text: str) -> list[str]:
+    """What a description says, in words of ours by which every rule here decides the same as by the description.
+
+    >>> in_plain_words("AX T1 W/O CONTRAST Mr Smith"), in_plain_words("sT2W/FLAIR"), in_plain_words("head")
+    (['t1', 'pre contrast'], ['t2w/flair'], [])
+    """
+    named = named_sequences(text)
+    sequences = ["t2w/flair"] if {"t2", "flair"} <= set(named) else list(named)
+    agent = agent_by_words(text)
+    contrast = [] if agent is None else ["post contrast" if agent[0] else "pre contrast"]
+    kind = other_kind(text, long_echo=False)
+    return [*sequences, *contrast, *([] if kind is None else [kind.lower()])]

@@ -2,7 +2,7 @@
 
 PS3.15 Annex E lists what must go; lists age. Here nothing stays unless `KEPT` names it and its value passes the check
 beside it: numbers are numbers, words are of a closed vocabulary, UIDs are made anew with a secret key, dates move by a
-number of days that belongs to the patient, descriptions keep the words that tell sequences apart. All other elements,
+number of days that belongs to the patient, descriptions become what intake reads in them. All other elements,
 private ones, overlays and unknown sequences are not copied. Compressed pixels are decoded, since streams may carry
 comments. Images with text burnt in, and what is no MR image, do not come through. Knows pydicom; no files, no network.
 """
@@ -17,6 +17,9 @@ from importlib.metadata import version
 from typing import Any
 
 from diptych.errors import InputError
+from diptych.intake.series import agent_given
+from diptych.intake.series_typing import CONTRASTS, OTHER_CONTRASTS
+from diptych.intake.series_words import OTHER_TYPES, in_plain_words
 from diptych.pacs.vault import Original, Pseudonyms
 
 MR_CLASSES = ("1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.5.1.4.1.1.4.1", "1.2.840.10008.5.1.4.1.1.4.4")
@@ -40,23 +43,18 @@ CHARACTERISTICS = ("113108", "Retain Patient Characteristics Option")
 OLDEST = 90
 """Years; ages beyond are one group, as few people reach them."""
 WORDS = _listed(
-    """t1 t1w st1w t1n t2 t2w st2w t2f t2star t1gd t1c t1ce t1post flair tirm dark fluid mprage mp2rage memprage
-    mp-rage mdeft bravo spgr fspgr tfl tfe ffe vibe space cube vista se tse fse frfse ge gre propeller blade
-    gradient echo spin ir inversion recovery stir pd proton dwi dti diff diffusion ep2d ep2d_diff adc trace tracew
-    fa b0 b500 b800 b1000 swi swan pwi perf perfusion cbv cbf mtt dsc dce asl bold fmri spectro svs csi tof angio
-    mra mrv mip mpr survey localizer localiser local loc scout calib calibration field fieldmap ax axial tra
-    transversal cor coronal sag sagittal 2d 3d iso pre post native nativ gd gad gado gadolinium contrast ce enhanced
-    unenhanced without with no non km kontrast c fs fatsat fat sat head brain skull neuro schaedel kopf hirn map
-    mask seg derived reformat sub subtraction phase"""
+    """ax axial tra transversal cor coronal sag sagittal 2d 3d iso mprage space cube vista tse fse se propeller blade fs
+    fatsat head brain skull neuro schaedel kopf hirn"""
 )
-"""Words of descriptions that stay: they tell sequences apart and nothing else."""
+"""Words of descriptions that stay beside what intake reads in them."""
 IMAGE_TYPES = _listed(
     """ORIGINAL DERIVED PRIMARY SECONDARY OTHER M P R I M_SE M_IR M_FFE M_GE NORM ND DIS2D DIS3D FM FIL FFE SE IR FSE
     LOCALIZER MPR MIP MINIP ADC EADC DIFFUSION TRACEW FA CBV CBF MTT TTP MOSAIC NONE MIXED T1 T2 PROTON_DENSITY FLAIR
     VOLUME MAGNITUDE PHASE VELOCITY REAL IMAGINARY ADDITION SUBTRACTION DIVISION MASK REFORMATTED RESAMPLED
     POST_CONTRAST PERFUSION SPIN_ECHO GRADIENT_ECHO"""
-) | {"PROJECTION IMAGE", "PHASE MAP"}
-"""Words of ImageType and FrameType that stay: of the standard, of usual scanners, and those intake goes by."""
+)
+"""Words of ImageType and FrameType that stay beside those by which intake leaves a series."""
+ACQUISITION_CONTRASTS = (*CONTRASTS, *OTHER_CONTRASTS)
 
 
 class NotTaken(InputError):
@@ -93,6 +91,8 @@ def deidentify(dataset: Any, names: Pseudonyms, *, server: str = "", characteris
     person = names.person(*_identity(dataset, original))
     context = _Context(names, names.days(person))
     out = _filtered(dataset, context)
+    if agent_given(dataset):
+        out.ContrastBolusAgent = "YES"  # that there was one, not its name
     _write_pixels(dataset, out)
     _write_person(dataset, out, person, characteristics, context)
     _write_method(out, characteristics)
@@ -216,22 +216,14 @@ def _one_of(*allowed: str) -> Check:
 
 
 def _description(value: Any, context: _Context) -> str | None:
-    """Only the words that are known to be words of sequences.
+    """What intake reads in a description, in words of ours, and the plane.
 
-    >>> _description("FLAIR cor Mrs Smith", None)
-    'flair cor'
+    >>> _description("FLAIR cor Mr Smith", None), _description("AX T1 W/O CONTRAST", None)
+    ('flair cor', 't1 pre contrast ax')
     """
-    text = re.sub(r"t2\s?\*", "t2star", str(value).lower())
-    words, joined = re.split(r"[\s_/+.,;:()\[\]*^-]+", text), text.split()
-    kept = [
-        word for word in dict.fromkeys((*words, *(one for one in joined if "_" in one or "-" in one))) if word in WORDS
-    ]
-    return " ".join(kept)[:64] or None
-
-
-def _agent(value: Any, context: _Context) -> str:
-    """Whether there was a contrast agent, not its name."""
-    return "NONE" if str(value).strip().lower() in ("", "no", "none", "n", "0") else "YES"
+    text = str(value)[:256]
+    words = [word for word in dict.fromkeys(re.split(r"[\W_]+", text.lower())) if word in WORDS]
+    return " ".join([*in_plain_words(text), *words])[:64] or None
 
 
 def _digits(value: Any, context: _Context) -> str | None:
@@ -264,15 +256,16 @@ KEPT: dict[str, Check] = {
     "ContentTime": _time,
     "SOPClassUID": _class,
     "Modality": _one_of("MR"),
-    "ImageType": _one_of(*IMAGE_TYPES),
-    "FrameType": _one_of(*IMAGE_TYPES),
+    "ImageType": _one_of(*IMAGE_TYPES, *OTHER_TYPES),
+    "FrameType": _one_of(*IMAGE_TYPES, *OTHER_TYPES),
+    "AcquisitionContrast": _one_of(*ACQUISITION_CONTRASTS),
+    "AngioFlag": _one_of("Y", "N"),
     "ComplexImageComponent": _one_of("MAGNITUDE", "PHASE", "REAL", "IMAGINARY", "MIXED"),
     "ScanningSequence": _one_of("SE", "IR", "GR", "EP", "RM"),
     "SequenceVariant": _one_of("SK", "MTC", "SS", "TRSS", "SP", "MP", "OSP", "NONE"),
     "MRAcquisitionType": _one_of("2D", "3D"),
     "PhotometricInterpretation": _one_of("MONOCHROME1", "MONOCHROME2"),
     "BurnedInAnnotation": _one_of("YES", "NO"),
-    "ContrastBolusAgent": _agent,
     "StackID": _digits,
 }
 """Everything that may stay, and how its value is checked."""
