@@ -52,17 +52,25 @@ def _patients(rng: np.random.Generator, count: int = 40) -> tuple[np.ndarray, np
     return np.concatenate(heights), np.concatenate(diseased), np.repeat(np.arange(count), [len(z) for z in heights])
 
 
+@pytest.mark.parametrize("in_turns", [True, False], ids=["patients in turns", "taught by others"])
 @pytest.mark.parametrize(("leak", "expected"), [(0.0, 0.5), (1.0, 0.760)])
-def test_without_a_leak_matched_pairs_give_one_half_and_a_planted_one_is_found(leak: float, expected: float) -> None:
-    """Scores know height, as any classifier does, with noise of one; a leak of 1 then is Φ(1 / √2) = .760."""
+def test_without_a_leak_matched_pairs_give_one_half_and_a_planted_one_is_found(
+    leak: float, expected: float, in_turns: bool
+) -> None:
+    """Scores know height, as any classifier does, with noise of one; a leak of 1 then is Φ(1 / √2) = .760.
+
+    Either 40 patients judge one another in five groups, or the first 40 teach a classifier that judges the next 40.
+    """
     found = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        position, diseased, patient = _patients(rng)
-        group = deal_patients(patient, groups=5, seed=seed)
+        position, diseased, patient = _patients(rng, 40 if in_turns else 80)
+        group = deal_patients(patient, groups=5, seed=seed) if in_turns else patient // 40
         share = height_scores(diseased, position, group=group)
         scores = np.log(share / (1 - share)) + leak * diseased + rng.normal(size=len(share))
-        found.append(matched_pairs(scores, diseased, position, patient, group=group).auroc)
+        judged = (group >= 0) if in_turns else (group == 1)
+        pairs = matched_pairs(scores[judged], diseased[judged], position[judged], patient[judged], group=group[judged])
+        found.append(pairs.auroc)
     assert np.mean(found) == pytest.approx(expected, abs=0.02)
 
 
