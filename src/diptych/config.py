@@ -61,6 +61,8 @@ class ModelConfig:
     """Whether abnormal code 0 is fixed and means "nothing here": healthy cells go to it, lesions move the others."""
     sufficient_channels: tuple[int, ...] = ()
     """Channels of which one is enough: the network was shown images without the others. Empty: all must be there."""
+    deeper: int = 0
+    """Residual blocks that follow each branch of the encoder; they begin as nothing, so a network can be given some."""
 
     def __post_init__(self) -> None:
         (rows, columns), (grid_rows, grid_columns) = self.image_size, self.latent_size
@@ -147,6 +149,7 @@ _LATER: dict[str, Any] = {
     "description": None,
     "quiet_code": False,
     "sufficient_channels": (),
+    "deeper": 0,
 }
 """Fields that models of earlier releases lack, with what they were; left out of a description that has just that, so
 that a model keeps its fingerprint."""
@@ -172,6 +175,8 @@ class LossConfig:
     """Weight of the healthy twin's error inside the lesion, counted only where the true twin is known."""
     quiet_weight: float = 0.0
     """Weight of the term that draws healthy cells to the quiet code and lesions away from it."""
+    label_weight: float = 0.0
+    """Weight of small label maps read out of both codes, as `diptych fit labels` reads them from a finished network."""
     teacher_weight: float = 0.0
     """Weight of the distance to the normal grids that the model it began with gives the unchanged slices."""
     critic_steps: int = 5
@@ -238,8 +243,12 @@ class TrainingConfig:
     """How far contrast, brightness, gamma and noise of training slices vary: 1 as scanners do, 0 not at all."""
     degradations: float = 0.0
     """How far training slices are degraded as on other scanners (bias, blur, thick slices, ghosts, …); 0 not at all."""
+    degraded_share: float = 1.0
+    """Share of training slices that may be degraded; the others stay as they were scanned."""
     channel_dropout: float = 0.0
     """Share of training slices that lack channels; one of the network's sufficient channels always stays."""
+    paint_every: int = 1
+    """One update in so many decodes images and anatomy, which takes most of the time; the others do without."""
     graft_share: float = 0.25
     """Share of diseased slices that become a lesion grafted on a healthy slice, whose healthy twin is then known."""
     average_decay: float = 0.998
@@ -349,29 +358,28 @@ def _our_presets() -> list[Preset]:
 
 
 def _adapting(fine: Preset) -> Preset:
-    """What teaches a finished network new conditions: its normal panel is held, its image decoder is not touched."""
+    """What teaches a finished network new conditions: its normal panel is held near, its codes are read as labels."""
     return replace(
         fine,
         name="adapt-16x16",
         summary="makes a cpu-16x16 model (--from) hold elsewhere: other scanners, missing channels, quiet lesion panel",
-        model=replace(fine.model, quiet_code=True, sufficient_channels=(1, 3)),
+        model=replace(fine.model, quiet_code=True, sufficient_channels=(1, 3), deeper=2),
         losses=replace(
             fine.losses,
-            reconstruction_weight=0.0,
-            anatomy_weight=0.0,
-            twin_weight=0.0,
             regulariser_weight=0.0,
-            quiet_weight=4.0,
-            teacher_weight=25.0,
+            quiet_weight=3.0,
+            label_weight=4.0,
+            teacher_weight=8.0,
         ),
         training=TrainingConfig(
-            batch_size=8,
-            epochs=4,
-            learning_rate=4e-4,
-            warmup_steps=60,
+            batch_size=16,
+            epochs=12,
+            learning_rate=6e-4,
+            warmup_steps=100,
             degradations=1.0,
-            average_decay=0.99,
-            channel_dropout=0.4,
+            degraded_share=0.5,
+            channel_dropout=0.3,
+            paint_every=4,
             exported="last",
         ),
     )

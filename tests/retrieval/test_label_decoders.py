@@ -15,11 +15,12 @@ from diptych.cli.app import app
 from diptych.config import ModelConfig
 from diptych.errors import ModelError, StoreError, UsageError
 from diptych.fitting import label_fit as label_fitting
-from diptych.fitting.label_fit import fit_label_decoders, judge_labels, label_loss
+from diptych.fitting.label_fit import fit_label_decoders, judge_labels
 from diptych.metrics.decoded_planes import PlaneDecoder
 from diptych.metrics.label_decoders import LABEL_DECODERS, LabelDecoders
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.model.label_networks import GRID, LabelDecoder, label_shares
+from diptych.model.losses import label_loss
 from diptych.retrieval import Archive
 from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceGeometry, SliceStore
 from tests.retrieval.making import CONFIG, make_record, tiny_network, write_archive

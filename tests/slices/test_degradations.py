@@ -59,3 +59,11 @@ def test_degraded_batches_keep_the_clean_slices_and_forget_lesions_cut_off() -> 
     torch.testing.assert_close(batch.clean, make_batch(3).image, atol=1e-4, rtol=0)
     gone = (batch.clean > FILL).any(dim=1) & ~(batch.image > FILL).any(dim=1)
     assert not batch.lesion[gone].any()
+
+
+def test_a_share_of_slices_is_left_as_scanned() -> None:
+    images, seeds = torch.randn(400, 2, 8, 8).clamp(min=-2), list(range(400))
+    touched = (degrade(images, 1.0, seeds, share=0.5) != images).flatten(1).any(dim=1)
+    all_touched = (degrade(images, 1.0, seeds) != images).flatten(1).any(dim=1)
+    assert not (touched & ~all_touched).any()
+    assert 0.35 < float(touched.float().mean() / all_touched.float().mean()) < 0.65

@@ -185,3 +185,41 @@ def test_adaptation_holds_the_normal_panel_and_leaves_the_image_decoder_alone() 
     again = Learner(tiny_preset(*changes, *unpainted), ALONE)
     again.restore(learner.tensors())
     assert again.gradients(make_batch(), 1) == learner.gradients(make_batch(), 1)
+
+
+def test_only_some_updates_paint() -> None:
+    learner = make_learner("paint_every=2", "regulariser_weight=0")
+    assert learner.gradients(make_batch(), step=0)["reconstruction"] > 0
+    assert learner.gradients(make_batch(), step=1)["reconstruction"] == 0
+    assert learner.network.image_decoder.out.weight.grad is None
+    assert learner.network.encoder.trunk[0].weight.grad is not None
+
+
+def test_label_maps_teach_both_codes_and_their_readers() -> None:
+    unpainted = [f"{name}_weight=0" for name in ("reconstruction", "anatomy", "twin", "regulariser", "segmentation")]
+    learner, batch = make_learner("label_weight=1", *unpainted), make_batch()
+    first = learner.gradients(batch, step=0)["labels"]
+    for branch in (learner.network.encoder.normal, learner.network.encoder.abnormal):
+        assert any(weight.grad is not None and bool(weight.grad.any()) for weight in branch.parameters())
+    for step in range(1, 30):
+        learner.update(3e-3, step)
+        last = learner.gradients(batch, step=step)["labels"]
+    assert last < 0.9 * first
+    unknown = replace(batch, has_anatomy=torch.zeros_like(batch.has_anatomy))
+    assert learner.gradients(unknown, step=30)["labels"] < last
+    again = Learner(learner.preset, ALONE)
+    again.restore(learner.tensors())
+    assert again.gradients(batch, 31) == learner.gradients(batch, 31)
+
+
+def test_a_deeper_network_begins_as_the_one_it_was_given() -> None:
+    deeper = Learner(tiny_preset("deeper=2", "teacher_weight=1"), ALONE)
+    start = FeatureDecomposingNetwork(replace(deeper.network.config, deeper=0)).eval()
+    assert deeper.start_from(start) == 1.0
+    images = make_batch().image
+    deeper.network.eval()
+    assert torch.equal(deeper.network.encode(images).normal, start.encode(images).normal)
+    assert Learner(tiny_preset(), ALONE).start_from(deeper.network) < 1  # blocks that it lacks are not dropped unseen
+    again = Learner(deeper.preset, ALONE)
+    again.restore(deeper.tensors())
+    assert again.teacher is not None

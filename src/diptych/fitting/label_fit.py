@@ -24,6 +24,7 @@ from diptych.metrics.decoded_planes import PlaneDecoder
 from diptych.metrics.label_decoders import LabelDecoders
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.label_networks import LabelDecoder, label_shares
+from diptych.model.losses import label_loss
 from diptych.progress import Progress, silent
 from diptych.slices import SliceDataset
 from diptych.slices.slice_batch import Batch
@@ -90,18 +91,6 @@ def fit_label_decoders(
     for decoder in decoders.values():
         decoder.eval()
     return fitted
-
-
-def label_loss(logits: Tensor, truth: Tensor) -> Tensor:
-    """Cross-entropy plus two kinds of one minus soft Dice, for logits and shares `[B, C + 1, 32, 32]`."""
-    entropy = -(truth * logits.log_softmax(dim=1)).sum(dim=1).mean()
-    found, true = logits.softmax(dim=1)[:, 1:], truth[:, 1:]
-    shared = torch.minimum(found, true).sum(dim=(2, 3))  # [B, C]
-    areas = found.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
-    of_batch = (2 * shared.sum(dim=0) + 1) / (areas.sum(dim=0) + 1)
-    of_slices = ((2 * shared + 0.5) / (areas + 0.5))[true.sum(dim=(2, 3)) > 0]
-    slice_term = 1 - of_slices.mean() if len(of_slices) else logits.new_zeros(())
-    return entropy + (1 - of_batch.mean()) + slice_term
 
 
 @torch.no_grad()

@@ -94,6 +94,5 @@ class LabelDecoders:
 
     def logits(self, panel: str, ids: Tensor) -> Tensor:
         """The same before the softmax and with the background."""
-        quantizer = self.network.normal_quantizer if panel == "normal" else self.network.abnormal_quantizer
-        logits: Tensor = self.decoders[panel](ids, quantizer.codebook)
+        logits: Tensor = self.decoders[panel](ids, self.network.quantizers[panel].codebook)
         return logits

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
@@ -33,6 +34,14 @@ class Encoder(nn.Module):
         shared = self.trunk(images)
         return self.normal(shared), self.abnormal(shared)
 
+    @torch.no_grad()
+    def begin_as_nothing(self, blocks: int) -> None:
+        """Let the last blocks of both branches pass on what they are given, until training finds a use for them."""
+        for branch in (self.normal, self.abnormal):
+            for block in list(branch)[len(branch) - blocks :]:
+                assert isinstance(block, ResBlock)
+                block.second.conv.weight.zero_()
+
 
 def _branch(config: ModelConfig) -> nn.Sequential:
     widths = config.widths[min(TRUNK_HALVINGS, config.halvings) :]
@@ -40,4 +49,5 @@ def _branch(config: ModelConfig) -> nn.Sequential:
     for width, next_width in pairwise(widths):
         layers += [ResBlock(width, width), NormConv(width, next_width, stride=2)]
     layers += [ResBlock(widths[-1], widths[-1]), ResBlock(widths[-1], config.code_width)]
+    layers += [ResBlock(config.code_width, config.code_width) for _ in range(config.deeper)]
     return nn.Sequential(*layers)

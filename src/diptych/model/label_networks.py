@@ -47,7 +47,16 @@ class LabelDecoder(nn.Module):
             self.out.weight *= config.output_gain
 
     def forward(self, ids: Tensor, codebook: Tensor) -> Tensor:
-        x = self.enter(_vectors(ids, codebook)) + self.place
+        mean, spread = _scale(codebook)
+        return self._climb(F.embedding(ids, (codebook - mean) / spread).permute(0, 3, 1, 2))  # channels last in memory
+
+    def read(self, code: Tensor, codebook: Tensor) -> Tensor:
+        """The same from code vectors `[B, D, h, w]`, through which gradients reach whatever made them."""
+        mean, spread = _scale(codebook)
+        return self._climb((code - mean.view(1, -1, 1, 1)) / spread)
+
+    def _climb(self, vectors: Tensor) -> Tensor:
+        x = self.enter(vectors) + self.place
         seen = []
         for depth, block in enumerate(self.descend):
             x = block(x if depth == 0 else F.avg_pool2d(x, 2))
@@ -73,10 +82,9 @@ def label_shares(labels: Tensor, *, classes: int) -> Tensor:
     return F.adaptive_avg_pool2d(one_hot, GRID)
 
 
-def _vectors(ids: Tensor, codebook: Tensor) -> Tensor:
-    """Code vectors `[B, D, h, w]`, with mean 0 and standard deviation 1 over the codebook `[K, D]`."""
-    standard = (codebook - codebook.mean(dim=0)) / codebook.std().clamp_min(1e-6)
-    return F.embedding(ids, standard).permute(0, 3, 1, 2)  # channels last in memory
+def _scale(codebook: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean `[D]` and standard deviation of a codebook `[K, D]`, in whose units codes are read."""
+    return codebook.mean(dim=0), codebook.std().clamp_min(1e-6)
 
 
 def _fine_widths(rows: int, columns: int) -> list[int]:

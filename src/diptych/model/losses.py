@@ -190,6 +190,18 @@ def anatomy_loss(logits: Tensor, labels: Tensor, has_anatomy: Tensor | None, *, 
     return dice + focal_loss(log_probabilities, labels, gamma=config.focal_gamma)
 
 
+def label_loss(logits: Tensor, truth: Tensor) -> Tensor:
+    """Cross-entropy plus two kinds of one minus soft Dice, for logits and shares `[B, C + 1, 32, 32]`."""
+    entropy = -(truth * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    found, true = logits.softmax(dim=1)[:, 1:], truth[:, 1:]
+    shared = torch.minimum(found, true).sum(dim=(2, 3))  # [B, C]
+    areas = found.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
+    of_batch = (2 * shared.sum(dim=0) + 1) / (areas.sum(dim=0) + 1)
+    of_slices = ((2 * shared + 0.5) / (areas + 0.5))[true.sum(dim=(2, 3)) > 0]
+    slice_term = 1 - of_slices.mean() if len(of_slices) else logits.new_zeros(())
+    return entropy + (1 - of_batch.mean()) + slice_term
+
+
 def critic_loss(
     critic: CriticFunction, healthy: Tensor, diseased: Tensor, mixing: Tensor, *, config: LossConfig
 ) -> Tensor:

@@ -111,6 +111,7 @@ class FeatureDecomposingNetwork(nn.Module):
         self.image_decoder = ImageDecoder(config)
         self.anatomy_head = AnatomyHead(config) if config.anatomy_classes else None
         self.apply(he_init_)
+        self.encoder.begin_as_nothing(config.deeper)
         with torch.no_grad():
             self.segmentation_decoder.out.weight *= config.output_gain
             self.image_decoder.out.weight *= config.output_gain
@@ -133,8 +134,12 @@ class FeatureDecomposingNetwork(nn.Module):
     @property
     def codebooks(self) -> dict[str, NDArray[np.float32]]:
         """By panel, `[K, D]`, as arrays."""
-        panels = {"normal": self.normal_quantizer, "abnormal": self.abnormal_quantizer}
-        return {panel: quantizer.codebook.detach().cpu().numpy() for panel, quantizer in panels.items()}
+        return {panel: quantizer.codebook.detach().cpu().numpy() for panel, quantizer in self.quantizers.items()}
+
+    @property
+    def quantizers(self) -> dict[str, VectorQuantizer]:
+        """By panel."""
+        return {"normal": self.normal_quantizer, "abnormal": self.abnormal_quantizer}
 
     def forward(self, images: Tensor, lesion: Tensor | None = None, *, painted: bool = True) -> ForwardResult:
         """One training pass over `[B, C, H, W]`: the first six lines of Algorithm 1.

@@ -42,6 +42,8 @@ class Augmentation:
     """Largest change of the logarithm of the size."""
     degradations: float = 0.0
     """How strong the changes of `degradations.py` may be."""
+    degraded_share: float = 1.0
+    """Share of slices that they may befall."""
     channel_dropout: float = 0.0
     """Share of slices that lack channels."""
     sufficient_channels: tuple[int, ...] = ()
@@ -124,7 +126,7 @@ def _degraded(batch: Batch, augmentation: Augmentation, seeds: Sequence[int]) ->
     """Spoil the pixels and take channels away; what is cut off is no lesion any more."""
     image, lesion = batch.image, batch.lesion
     if augmentation.degradations > 0:
-        image = degrade(image, augmentation.degradations, seeds)
+        image = degrade(image, augmentation.degradations, seeds, share=augmentation.degraded_share)
         lesion = lesion * ~(_brain(batch.image) & ~_brain(image))
     if augmentation.channel_dropout > 0:
         image = drop_channels(image, augmentation.channel_dropout, augmentation.sufficient_channels, seeds)

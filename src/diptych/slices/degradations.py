@@ -154,12 +154,12 @@ CHANGES: dict[str, Change] = {
 """Every kind, in the order in which they happen."""
 
 
-def degrade(images: Tensor, factor: float, seeds: Sequence[int]) -> Tensor:
-    """A random few changes of random strength up to `factor` on each slice of `[B, C, H, W]`."""
+def degrade(images: Tensor, factor: float, seeds: Sequence[int], *, share: float = 1.0) -> Tensor:
+    """A random few changes of random strength up to `factor` on a share of the slices of `[B, C, H, W]`."""
     dice = Dice.throw(seeds, images.shape[1])
-    last = dice.numbers[:, -2 * len(CHANGES) :]  # numbers that no change uses
+    lot, last = dice.numbers[:, -2 * len(CHANGES) - 1], dice.numbers[:, -2 * len(CHANGES) :]  # that no change uses
     for place, change in enumerate(CHANGES.values()):
-        chosen = (last[:, 2 * place] < CHOSEN).nonzero().flatten()
+        chosen = ((last[:, 2 * place] < CHOSEN) & (lot < share)).nonzero().flatten()
         if len(chosen):
             strength = factor * last[chosen, 2 * place + 1]
             images = images.index_copy(0, chosen, change(images[chosen], strength, dice.of(chosen)))

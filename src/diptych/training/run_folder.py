@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from diptych.files import program_versions, remove_unfinished, replacing_folder
+from diptych.metrics.label_decoders import LabelDecoders
 from diptych.model import FeatureDecomposingNetwork
 from diptych.model.model_folder import save_model
 from diptych.training.training_options import RunConfig
@@ -49,14 +50,19 @@ def begin_report(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def export_model(network: FeatureDecomposingNetwork, run: Path, *, notes: str) -> str:
-    """Put the network in RUN/model in one move; returns its fingerprint.
+def export_model(
+    network: FeatureDecomposingNetwork, run: Path, *, notes: str, readers: LabelDecoders | None = None
+) -> str:
+    """Put the network, and label decoders trained with it, in RUN/model in one move; returns its fingerprint.
 
     After a kill in the middle of the move, the resumed run exports the same network again.
     """
     remove_unfinished(run)
     with replacing_folder(run / "model") as part:
-        return save_model(network, part, notes=notes)
+        fingerprint = save_model(network, part, notes=notes)
+        if readers is not None:
+            readers.save(part)
+        return fingerprint
 
 
 def model_notes(config: RunConfig, step: int, figures: dict[str, float]) -> str:

@@ -28,11 +28,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import BatchNorm2d
+from torch.nn import BatchNorm2d, ModuleDict
 
 from diptych.config import Preset, TrainingConfig
+from diptych.metrics.label_decoders import LabelDecoders
 from diptych.model import Critic, FeatureDecomposingNetwork, ForwardResult
-from diptych.model.losses import critic_loss, network_losses, regulariser_loss
+from diptych.model.label_networks import LabelDecoder, label_shares
+from diptych.model.losses import critic_loss, label_loss, network_losses, regulariser_loss
 from diptych.model.model_folder import layers_in_common
 from diptych.runs.checkpoint import optimizer_tensors, restore_optimizer, with_prefix, without_prefix
 from diptych.runs.run_length import cosine_rate
@@ -58,7 +60,9 @@ class Learner:
         self.network = FeatureDecomposingNetwork(preset.model).to(workers.device)
         self.critic = Critic(preset.model).to(workers.device)
         settings: dict[str, Any] = {"betas": training.adam_betas, "weight_decay": training.weight_decay}
-        self.optimizer = torch.optim.Adam(self.network.parameters(), training.learning_rate, **settings)
+        self.readers = _readers(self.network) if preset.losses.label_weight > 0 else None
+        learning = [*self.network.parameters(), *(self.readers.parameters() if self.readers else ())]
+        self.optimizer = torch.optim.Adam(learning, training.learning_rate, **settings)
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), training.critic_learning_rate, **settings)
         self.teacher: FeatureDecomposingNetwork | None = None
         decay = training.average_decay
@@ -79,17 +83,20 @@ class Learner:
         self.network.start_codebooks(batch.image.to(self.workers.device) for batch in batches)
         self._follow(0)
 
-    def start_from(self, other: FeatureDecomposingNetwork) -> float:
-        """Begin with another network, all of it or the layers in common; return the share of weights it gave."""
+    def start_from(self, other: FeatureDecomposingNetwork, readers: LabelDecoders | None = None) -> float:
+        """Begin with another network and its label decoders, or the layers in common; return the share it gave."""
         if _same_network(other, self.network):
-            self.network.load_state_dict(other.state_dict(), strict=other.config.quiet_code)  # else a gate is missing
+            self.network.load_state_dict(other.state_dict(), strict=False)  # a gate or further blocks may be new
             share = 1.0
+            if self.readers and readers:
+                for panel, decoder in readers.decoders.items():
+                    self.readers[panel].load_state_dict(decoder.state_dict())
         else:
             taken = layers_in_common(other, self.network)
             self.network.load_state_dict(taken, strict=False)
-            share = sum(map(Tensor.numel, taken.values())) / sum(map(Tensor.numel, self.network.parameters()))
+            share = sum(map(Tensor.numel, taken.values())) / sum(map(Tensor.numel, self.network.state_dict().values()))
         if self.preset.losses.teacher_weight > 0:
-            self._listen_to(other)
+            self._listen_to(deepcopy(self.network) if share == 1 else other)
         self._follow(0)
         return share
 
@@ -106,6 +113,14 @@ class Learner:
     def judged(self) -> FeatureDecomposingNetwork:
         """The network to judge and to export: the average of the weights where one is kept."""
         return self.average.network if self.average else self.network
+
+    @property
+    def judged_readers(self) -> LabelDecoders | None:
+        """The label decoders that belong to the network to judge, where some were trained."""
+        if self.readers is None:
+            return None
+        decoders = {panel: reader for panel, reader in self.readers.items() if isinstance(reader, LabelDecoder)}
+        return LabelDecoders(self.judged, decoders)
 
     def bytes_per_image(self, batch: Batch) -> int:
         """Memory that one image's backward pass keeps, measured on a pair in evaluation mode, which changes nothing."""
@@ -129,13 +144,14 @@ class Learner:
         self.network.train()
         self.optimizer.zero_grad(set_to_none=True)
         parts = [part.to(self.workers.device) for part in _cut(batch, self.part_size)]
-        first = self._decompose(parts[0]) if len(parts) == 1 else None
+        painted = self.preset.losses.paints and step % self.preset.training.paint_every == 0
+        first = self._decompose(parts[0], painted=painted) if len(parts) == 1 else None
         metrics = self._train_critic(first, parts, step) if self.preset.losses.distribution_matching else {}
         matching = bool(metrics)
         summed: dict[str, Tensor] = {}
         ids = []
         for part in parts:
-            result = first or self._decompose(part)
+            result = first or self._decompose(part, painted=painted)
             share = len(part) / len(batch)
             for name, value in self._backward(part, result, share, matching=matching).items():
                 summed[name] = summed.get(name, torch.zeros_like(value)) + share * value.detach()
@@ -160,10 +176,12 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that a checkpoint must hold, by flat name."""
         average = self.average.network.state_dict() if self.average else {}
+        readers = self.readers.state_dict() if self.readers else {}
         teacher = self.teacher.encoder.state_dict() if self.teacher else {}
         return {
             **with_prefix("average", average),
             **with_prefix("teacher", teacher),
+            **with_prefix("readers", readers),
             **with_prefix("network", self.network.state_dict()),
             **with_prefix("critic", self.critic.state_dict()),
             **with_prefix("optimizer", optimizer_tensors(self.optimizer)),
@@ -179,6 +197,8 @@ class Learner:
             self._listen_to(deepcopy(self.network))
             assert self.teacher is not None
             self.teacher.encoder.load_state_dict(without_prefix("teacher", tensors))
+        if self.readers:
+            self.readers.load_state_dict(without_prefix("readers", tensors))
         self.critic.load_state_dict(without_prefix("critic", tensors))
         restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
         restore_optimizer(self.critic_optimizer, without_prefix("critic_optimizer", tensors))
@@ -187,10 +207,10 @@ class Learner:
         if self.average:
             self.average.follow(self.network, step)
 
-    def _decompose(self, part: Batch) -> ForwardResult:
+    def _decompose(self, part: Batch, *, painted: bool) -> ForwardResult:
         """Encode, quantise, segment, decode with and without the lesion; outputs in single precision."""
         with self._autocast:
-            result: ForwardResult = self.network(part.image, part.lesion, painted=self.preset.losses.paints)
+            result: ForwardResult = self.network(part.image, part.lesion, painted=painted)
         return ForwardResult(
             normal=result.normal,
             abnormal=result.abnormal,
@@ -248,6 +268,9 @@ class Learner:
         if self.teacher is not None:
             terms["teacher"] = self._off_teacher(part, result)
             total = total + config.teacher_weight * terms["teacher"]
+        if self.readers is not None:
+            terms["labels"] = self._misread(self.readers, part, result)
+            total = total + config.label_weight * terms["labels"]
         if matching and bool(part.diseased.any()):
             terms["regulariser"] = regulariser_loss(self.critic, result.normal.code[part.diseased])
             total = total + config.regulariser_weight * terms["regulariser"]
@@ -265,9 +288,24 @@ class Learner:
             wanted: Tensor = encoder.normal(encoder.trunk(part.image if part.clean is None else part.clean)).float()
         return F.mse_loss(result.normal.encoded, wanted) / wanted.var()
 
+    def _misread(self, readers: ModuleDict, part: Batch, result: ForwardResult) -> Tensor:
+        """How far small label maps read out of both codes are from the truth, where it is known."""
+        losses = [result.normal.code.new_zeros(())]
+        for panel, reader in readers.items():
+            assert isinstance(reader, LabelDecoder)
+            labels = part.lesion if panel == "abnormal" else part.anatomy
+            known = torch.ones_like(part.has_anatomy) if panel == "abnormal" else part.has_anatomy
+            if not bool(known.any()):
+                continue
+            code = getattr(result, panel).code[known]
+            logits = reader.read(code.float(), self.network.quantizers[panel].codebook)
+            losses.append(label_loss(logits, label_shares(labels[known], classes=logits.shape[1] - 1)))
+        return torch.stack(losses).sum()
+
     def _finish_gradients(self, metrics: dict[str, Tensor]) -> dict[str, float]:
         """Average gradients and metrics over processes, and clip."""
-        parameters = [parameter for parameter in self.network.parameters() if parameter.grad is not None]
+        learning = [one for group in self.optimizer.param_groups for one in group["params"]]
+        parameters = [parameter for parameter in learning if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.workers.average(gradients)
         values = torch.stack(list(metrics.values()))
@@ -289,6 +327,13 @@ def _cut(batch: Batch, size: int) -> Iterator[Batch]:
     for start in range(0, len(batch), size):
         part: dict[str, Any] = {name: None if t is None else t[start : start + size] for name, t in tensors}
         yield Batch(**part)
+
+
+def _readers(network: FeatureDecomposingNetwork) -> ModuleDict:
+    """A label decoder for each panel that has labels to tell apart."""
+    device = network.normal_quantizer.codebook.device
+    classes = network.description.panel_classes
+    return ModuleDict({p: LabelDecoder(network.config, classes=c) for p, c in classes.items() if c}).to(device)
 
 
 def _single(images: Tensor | None) -> Tensor | None:
@@ -340,7 +385,7 @@ def learning_rate(step: int, planned: int | None, config: TrainingConfig) -> flo
 def _same_network(one: FeatureDecomposingNetwork, other: FeatureDecomposingNetwork) -> bool:
     """Whether all weights of one mean the same in the other: shape, channels and classes; not how files are read, nor
     what a network was or will be shown."""
-    plain: dict[str, Any] = {"description": None, "quiet_code": False, "sufficient_channels": ()}
+    plain: dict[str, Any] = {"description": None, "quiet_code": False, "sufficient_channels": (), "deeper": 0}
     shapes = [replace(network.config, **plain) for network in (one, other)]
     names = [(network.description.channels, network.description.lesion) for network in (one, other)]
-    return shapes[0] == shapes[1] and names[0] == names[1]
+    return one.config.deeper <= other.config.deeper and shapes[0] == shapes[1] and names[0] == names[1]

@@ -17,7 +17,9 @@ from typing import Any
 
 from diptych.errors import TrainingError
 from diptych.files import only_writer, write_json
+from diptych.metrics.label_decoders import LabelDecoders
 from diptych.model.model_folder import load_model
+from diptych.model.shipped import named_model
 from diptych.progress import Progress, silent
 from diptych.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diptych.runs.csv_tables import Say
@@ -142,8 +144,10 @@ class Trainer:
             self.plan.restore(checkpoint.state)
             self.journal.say(f"{self.folder}: resumed after step {self.step}")
         else:
-            share = self.learner.start_from(load_model(start_from)) if start_from else 0.0
+            share = 0.0
             if start_from:
+                start = load_model(start_from)
+                share = self.learner.start_from(start, LabelDecoders.open(named_model(start_from), start))
                 self.journal.say(f"{start_from}: gave {share:.0%} of the weights")
             self._start_codebooks(share, start_from)
             self._require_memory()
@@ -200,7 +204,7 @@ class Trainer:
             is_better = not self.best or figures["score"] > self.best["figures"]["score"]
             if is_better or self.exports_last:
                 notes = model_notes(self.config, self.step, figures)
-                fingerprint = export_model(network, self.folder, notes=notes)
+                fingerprint = export_model(network, self.folder, notes=notes, readers=self.learner.judged_readers)
                 self.best = {"step": self.step, "fingerprint": fingerprint, "figures": figures}
             self.journal.say(_sentence(self.step, figures, is_best=is_better and not self.exports_last))
             self._stepped_at = time.monotonic()

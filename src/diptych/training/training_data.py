@@ -88,6 +88,7 @@ def open_data(config: RunConfig, stores: Sequence[SliceStore]) -> RunData:
         flip=0.5 if training.flip else 0.0,
         scale=0.1 * training.degradations,
         degradations=training.degradations,
+        degraded_share=training.degraded_share,
         channel_dropout=training.channel_dropout if config.preset.model.sufficient_channels else 0.0,
         sufficient_channels=config.preset.model.sufficient_channels,
     )
