@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from PIL import Image
@@ -14,7 +15,10 @@ from diptych.evaluation.part import Figure, Part, Section, Table, Words, left_ou
 from diptych.evaluation.parts import NAMES, find_parts
 from diptych.evaluation.report import show_cell, terminal_lines, write_report
 from diptych.evaluation.runner import run_parts
+from diptych.metrics.binary_codes import BINARY_CODES
 from diptych.progress import Progress
+from diptych.retrieval.match_worth import FILE as WORTH
+from diptych.retrieval.refined_twin import REFINER
 from tests.evaluation.conftest import Scene
 
 
@@ -71,6 +75,17 @@ def test_another_seed_runs_again(scene: Scene, context: Context, tmp_path: Path)
     for seed in (0, 1):
         run_parts(scene.context(context.cache, seed=seed), [counting.part], tmp_path)
     assert counting.runs == 2
+
+
+@pytest.mark.parametrize("companion", [BINARY_CODES.file, REFINER.file, WORTH.file])
+def test_what_is_fitted_to_the_model_later_runs_again(scene: Scene, tmp_path: Path, companion: str) -> None:
+    own, counting = Scene(scene.store, tmp_path / "model"), Counting()
+    copytree(scene.model, own.model)
+    for content in (None, b"one", b"another"):
+        if content:
+            (own.model / companion).write_bytes(content)
+        run_parts(own.context(tmp_path / "cache"), [counting.part], tmp_path / "report")
+    assert counting.runs == 3
 
 
 def test_a_report_is_one_page_with_the_same_numbers_beside_it(context: Context, tmp_path: Path) -> None:

@@ -21,9 +21,6 @@ from diptych.evaluation.context import Context
 from diptych.evaluation.part import Part, Section, left_out
 from diptych.evaluation.parts import NAMES, load_part
 from diptych.files import file_sha256, program_versions, write_text
-from diptych.metrics.binary_codes import BINARY_CODES
-from diptych.metrics.label_decoders import LABEL_DECODERS
-from diptych.metrics.learned_tables import FILE as LEARNED_TABLES
 from diptych.progress import Progress, silent
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
@@ -124,9 +121,7 @@ def make_manifest(context: Context) -> dict[str, Any]:
         "model": {
             "fingerprint": context.fingerprint,
             "config": context.network.config.to_dict(),
-            "learned_tables": _hash_of(context.model / LEARNED_TABLES),
-            "label_decoders": _hash_of(context.model / LABEL_DECODERS.file),
-            "binary_codes": _hash_of(context.model / BINARY_CODES.file),
+            "beside": {path.name: file_sha256(path) for path in sorted(context.model.glob("*.safetensors"))},
         },
         "archive": None if context.archive is None else context.archive.catalogue.version,
         "data": _data_hashes(context),
@@ -142,10 +137,6 @@ def part_key(manifest: dict[str, Any], part: Part) -> str:
     """Under what a part's result is kept: another model, other data, another setting give another key."""
     content = {"manifest": manifest, "part": part.name, "settings": dict(part.settings)}
     return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _hash_of(file: Path) -> str | None:
-    return file_sha256(file) if file.exists() else None
 
 
 def _data_hashes(context: Context) -> dict[str, str]:
