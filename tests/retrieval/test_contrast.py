@@ -13,7 +13,7 @@ from diptych.errors import ModelError, UsageError
 from diptych.phantom import PhantomConfig, make_phantom
 from diptych.retrieval.model_reference import load_reference, save_reference, shipped_reference
 from diptych.volumes import CHANNELS, Volume, find_patients, read_patient
-from diptych.volumes.channel_check import describe, fit_reference
+from diptych.volumes.channel_check import ContrastFeatures, describe, fit_reference
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,10 @@ def test_a_model_of_one_channel_has_a_reference_of_its_own(volume: Volume, tmp_p
     assert reference is not None
     assert reference.patients == 12
     assert reference.warnings(another(volume, 12)) == []
-    assert "do not look like t1 of a skull-stripped brain (" in reference.warnings(another(volume, 12, channel=2))[0]
+    assert (
+        "do not look like t1 of a skull-stripped brain that the model knows ("
+        in reference.warnings(another(volume, 12, channel=2))[0]
+    )
     with pytest.raises(ModelError, match="made for model abc"):
         load_reference(tmp_path, fingerprint="def")
 
@@ -84,8 +87,25 @@ def test_too_few_patients_say_nothing_about_what_is_usual() -> None:
         fit_reference(["t1"], [])
 
 
-def test_fewer_channels_are_not_judged(volume: Volume) -> None:
-    assert contrast_warnings(replace(volume, channels=("t1",), array=volume.array[:1])) == []
+def test_fewer_channels_are_judged_by_what_is_known_of_them(volume: Volume) -> None:
+    def some(*places: int, named: tuple[str, ...]) -> Volume:
+        return replace(volume, channels=named, array=volume.array[list(places)])
+
+    assert contrast_warnings(some(0, named=("t1",))) == []
+    assert contrast_warnings(some(0, 3, named=("t1", "flair"))) == []
+    assert "t1 and t2 look exchanged" in contrast_warnings(some(2, 0, named=("t1", "t2")))[0]
+    assert contrast_warnings(some(0, named=("ct",))) == []
+
+
+def test_a_twentieth_of_known_patients_may_be_called_strange() -> None:
+    rng = np.random.default_rng(3)
+
+    def person() -> ContrastFeatures:
+        return ContrastFeatures(rng.normal(size=(2, 5)), np.array([[0, 1], [1, 0]]) * rng.normal())
+
+    reference = fit_reference(["t1", "t2"], [person() for _ in range(300)])
+    strange = np.array([reference.strangeness(person(), (0, 1)) for _ in range(300)])
+    assert 0.01 < float(np.mean(strange > reference.limit)) < 0.12
 
 
 @pytest.mark.data

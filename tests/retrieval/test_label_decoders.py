@@ -175,3 +175,13 @@ def test_the_command_says_how_much_is_gained(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["judged"]["after"].keys() == report["judged"]["before"].keys() == {"normal", "abnormal"}
     assert (tmp_path / "model" / LABEL_DECODERS.file).exists()
+
+
+def test_fitting_goes_on_from_given_decoders(seeing: FeatureDecomposingNetwork, store: SliceStore) -> None:
+    dataset = SliceDataset(store, augmentation=PAPER_AUGMENTATION)
+    first = fit_label_decoders(seeing, dataset, steps=20)
+    again = fit_label_decoders(seeing, dataset, steps=1, start=first)
+    fresh = fit_label_decoders(seeing, dataset, steps=1)
+    figures = [judge_labels(decoders, dataset) for decoders in (first, again, fresh)]
+    before, after, nothing = (one.after["abnormal"] for one in figures if one is not None)
+    assert after > 0.8 * before > nothing

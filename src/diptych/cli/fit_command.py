@@ -121,6 +121,9 @@ def fit_labels(
     validation_list: ValList = None,
     minutes: Annotated[float | None, typer.Option(help="Learn for about this long.", show_default="10")] = None,
     steps: Steps = None,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Begin with those that lie beside the model, as a run may leave them.")
+    ] = False,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
@@ -133,14 +136,18 @@ def fit_labels(
 
     from diptych.cli.console import print_json, progress_bar
     from diptych.fitting.label_fit import fit_label_decoders, judge_labels
+    from diptych.metrics.label_decoders import LabelDecoders
 
     target = Target.of(model, out)
     given = gather(stores, target.model, train_list=train_list, validation_list=validation_list, seed=seed)
     if steps is None and minutes is None:
         minutes = LABEL_MINUTES
+    start = LabelDecoders.open(target.model, given.network) if go_on else None
+    if go_on and (start is None or set(start.decoders) != set(given.network.description.panel_classes)):
+        raise UsageError(f"{target.model}: has no label decoders of both panels to go on with; leave --go-on out")
     with progress_bar("Fitting") as progress:
         decoders = fit_label_decoders(
-            given.network, given.train, steps=steps, minutes=minutes, seed=seed, progress=progress
+            given.network, given.train, steps=steps, minutes=minutes, seed=seed, start=start, progress=progress
         )
     path = decoders.save(target.ready())
     figures = None if given.test is None else judge_labels(decoders, given.test)

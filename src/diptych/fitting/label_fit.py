@@ -56,9 +56,10 @@ def fit_label_decoders(
     steps: int | None = None,
     minutes: float | None = None,
     seed: int = 0,
+    start: LabelDecoders | None = None,
     progress: Progress = silent,
 ) -> LabelDecoders:
-    """Train for so many steps or minutes; by steps, the same seed gives the same decoders."""
+    """Train for so many steps or minutes, going on from `start`; by steps, the same seed gives the same decoders."""
     require_fitting_slices(network, dataset)
     if not dataset.table.diseased.any():
         raise StoreError(f"{dataset.stores[0].path}: no slice has a lesion to learn from; prepare labelled patients")
@@ -68,6 +69,10 @@ def fit_label_decoders(
         torch.manual_seed(seed)
         classes = network.description.panel_classes
         decoders = {panel: LabelDecoder(network.config, classes=classes[panel]) for panel in panels}
+    if start is not None:
+        for panel, decoder in decoders.items():
+            decoder.load_state_dict(start.decoders[panel].state_dict())
+            decoder.train()
     fitted = LabelDecoders(network, decoders)
     weights = [weight for decoder in decoders.values() for weight in decoder.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
