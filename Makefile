@@ -11,9 +11,12 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 PAGE   := src/diptych/server/static/index.html
 SERVE  ?= 1
-# A file of tests runs on one core; two threads in each of two processes would only wait for one another. Modules that
-# are compiled once and kept start the many short commands of the tests in half the time.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+# A file of tests runs in one process, with one thread; there is one process more than cores, since tests also wait: for
+# disks, servers and browsers. Modules that are compiled once and kept start their many short commands in half the time.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2) + 1)
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
+CHECKS := $(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy && \
+  ($(BIN)/lint-imports --no-cache > $(VENV)/imports.log || (cat $(VENV)/imports.log; false))
 BROWSER := $(VENV)/browser/chromium
 
 .PHONY: demo demo-pacs test test-all check format docs page browser-tests clean
@@ -24,19 +27,13 @@ demo: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
 demo-pacs: $(READY) $(if $(filter 0,$(SERVE)),,$(PAGE))
 	@$(BIN)/python -m diptych pacs demo --out demo-pacs $(if $(filter 0,$(SERVE)),,--serve)
 
-test: $(READY)
-	@$(MAKE) --no-print-directory --jobs 2 check browser-tests
-	@$(PYTEST)
-
-test-all: $(READY)
-	@$(MAKE) --no-print-directory --jobs 2 check browser-tests
-	@$(PYTEST) -m ""
+# Checks run beside the tests; what they find is said last.
+test test-all: browser-tests
+	@($(CHECKS)) > $(VENV)/check.log 2>&1 & checks=$$!; $(PYTEST) $(if $(filter test-all,$@),-m ""); tests=$$?; \
+	  wait $$checks || { cat $(VENV)/check.log; exit 1; }; exit $$tests
 
 check: $(READY)
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || (cat $(VENV)/imports.log; false)
+	@$(CHECKS)
 
 format: $(READY)
 	@$(BIN)/ruff format --quiet .

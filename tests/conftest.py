@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.warm_command import warm_commands
@@ -15,7 +17,18 @@ ROOT = Path(__file__).resolve().parent.parent
 BRATS = ROOT.parent / "shared" / "brats"
 CLINICAL = ROOT.parent / "shared" / "clinical"
 
+MEMORY = Path("/dev/shm")
+ENOUGH = 8 << 30
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_configure() -> None:
+    """Temporary files lie in memory where there is plenty: else thousands of commits each wait for the disk."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        room = min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available)
+        if room > ENOUGH:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.hookimpl(tryfirst=True)

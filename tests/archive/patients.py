@@ -1,12 +1,9 @@
-"""Tiny patients as NIfTI files, and an encoder that needs no network: for tests of indexing and of being killed.
-
-Run as a program it indexes FOLDER into ARCHIVE, printing each key once it is acknowledged.
-"""
+"""Tiny patients as NIfTI files, and an encoder that needs no network: for tests of indexing and of being killed."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,19 +49,15 @@ class FakeEncoder:
         return np.asarray(np.count_nonzero(abnormal_ids > 150, axis=(1, 2)), dtype=np.int64)
 
 
-def main(folder: Path, archive: Path) -> None:
+def index_aloud(folder: Path, archive: Path, out: TextIO) -> None:
+    """Index FOLDER into ARCHIVE, telling each key once it is acknowledged."""
     from diptych.archive import ArchiveWriter
     from diptych.archive.indexing import index_patients
     from diptych.volumes.sources import find_sources
 
-    print("ready", flush=True)
+    print("ready", file=out, flush=True)
     encoder = FakeEncoder()
     with ArchiveWriter.open(archive, model=encoder.identity) as writer:
-        index_patients(
-            writer, encoder, find_sources([folder]), acknowledge=lambda key: print(f"stored {key}", flush=True)
-        )
-    print("done", flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+        sources = find_sources([folder])
+        index_patients(writer, encoder, sources, acknowledge=lambda key: print(f"stored {key}", file=out, flush=True))
+    print("done", file=out, flush=True)

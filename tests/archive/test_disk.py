@@ -7,17 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from diptych.archive import ArchiveStore, ArchiveWriter, schema
+from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.errors import ArchiveError
 from tests.archive.samples import MODEL, make_archive, make_record
 from tests.conftest import ROOT
 
+Change = Callable[[Path, int], tuple[str, str]]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 
 
@@ -32,24 +34,27 @@ def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def change_on_failing_disk(
-    folder: Path, library: Path, *, fail_at: int, error: int, once: bool = False
-) -> tuple[str, str]:
-    """Replace a volume while call number `fail_at` to the disk fails; the two lines the program prints."""
-    path = make_archive(folder / "A", volumes=3)
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "FAIL_AT": str(fail_at),
-        "FAIL_ERRNO": str(error),
-        "FAIL_PATH": str(path / schema.DATABASE),
-        "FAIL_ARMED": str(folder / "armed"),
-        **({"FAIL_ONCE": "1"} if once else {}),
-    }
-    command = [sys.executable, "-m", "tests.archive.changes", str(path), str(folder / "armed")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    outcome, readable = done.stdout.splitlines()
-    return outcome, readable
+@contextmanager
+def changes_on_failing_disk(library: Path, *, error: int, once: bool) -> Iterator[Change]:
+    """What replaces a volume while call number `fail_at` to the disk fails, and gives the two lines that it tells."""
+    environment = {**os.environ, "LD_PRELOAD": str(library), "FAIL_ERRNO": str(error)}
+    environment |= {"FAIL_ONCE": "1"} if once else {}
+    command = [sys.executable, "-m", "tests.archive.changes"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        told, answers = program.stdin, program.stdout
+        assert told
+        assert answers
+
+        def change(folder: Path, fail_at: int) -> tuple[str, str]:
+            path = make_archive(folder / "A", volumes=3)
+            told.write(f"{path}\t{folder / 'armed'}\t{fail_at}\n")
+            told.flush()
+            return answers.readline().rstrip("\n"), answers.readline().rstrip("\n")
+
+        yield change
+        told.close()
 
 
 def check_old_or_new(path: Path, *, stored: bool) -> None:
@@ -63,15 +68,16 @@ def check_old_or_new(path: Path, *, stored: bool) -> None:
 
 def fail_everywhere(folder: Path, library: Path, *, error: int, once: bool) -> int:
     """Let call 1, 2, 3, … fail until the change goes through untouched; return how many calls there were."""
-    for fail_at in range(1, 60):
-        case = folder / f"{fail_at}"
-        case.mkdir()
-        outcome, readable = change_on_failing_disk(case, library, fail_at=fail_at, error=error, once=once)
-        check_old_or_new(case / "A", stored=outcome == "stored")
-        assert readable == "readable 3"
-        if outcome == "stored":
-            return fail_at
-        assert "all earlier ones are safe" in outcome
+    with changes_on_failing_disk(library, error=error, once=once) as change:
+        for fail_at in range(1, 60):
+            case = folder / f"{fail_at}"
+            case.mkdir()
+            outcome, readable = change(case, fail_at)
+            check_old_or_new(case / "A", stored=outcome == "stored")
+            assert readable == "readable 3"
+            if outcome == "stored":
+                return fail_at
+            assert "all earlier ones are safe" in outcome
     raise AssertionError("the change never went through")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -17,8 +17,7 @@ import pytest
 from diptych.archive import ArchiveStore, ArchiveWriter
 from diptych.archive.integrity import verify_archive
 from diptych.errors import ArchiveError
-from tests.archive.patients import FakeEncoder, write_patient
-from tests.conftest import ROOT
+from tests.archive.patients import FakeEncoder, index_aloud, write_patient
 
 PATIENTS = 24
 
@@ -31,17 +30,34 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_and_kill(patients: Path, archive: Path, delay: float, by: signal.Signals = signal.SIGKILL) -> set[str]:
-    """Index in another process, stop it `delay` seconds after it starts to work; return the acknowledged keys."""
-    command = [sys.executable, "-m", "tests.archive.patients", str(patients), str(archive)]
-    quiet = subprocess.DEVNULL if by == signal.SIGINT else None  # Python's own word on being interrupted
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+def start(patients: Path, archive: Path) -> tuple[int, TextIO]:
+    """Index in another process; what it tells."""
+    told, telling = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with os.fdopen(telling, "w") as out:
+                index_aloud(patients, archive, out)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(telling)
+    return child, os.fdopen(told)
+
+
+def run_and_kill(
+    patients: Path, archive: Path, *, stored: int, delay: float = 0.0, by: signal.Signals = signal.SIGKILL
+) -> set[str]:
+    """Index in another process, stop it `delay` seconds after so many patients; return the acknowledged keys."""
+    child, told = start(patients, archive)
+    with told:
+        printed = [told.readline() for _ in range(1 + stored)]
+        assert printed[0] == "ready\n"
         time.sleep(delay)
-        process.send_signal(by)
-        printed = process.stdout.read()
-    return {line.split()[1] for line in printed.splitlines() if line.startswith("stored ")}
+        os.kill(child, by)
+        printed += told.readlines()
+    os.waitpid(child, 0)
+    return {line.split()[1] for line in printed if line.startswith("stored ")}
 
 
 def check_kills(patients: Path, archive: Path, kills: int) -> None:
@@ -51,7 +67,8 @@ def check_kills(patients: Path, archive: Path, kills: int) -> None:
         if len(acknowledged) == PATIENTS:  # a finished archive is no test: begin anew
             shutil.rmtree(archive)
             acknowledged = set()
-        acknowledged |= run_and_kill(patients, archive, float(rng.uniform(0.0, 0.5)))
+        stored, delay = int(rng.integers(6)), float(rng.uniform(0.0, 0.05))  # on any machine, somewhere in the work
+        acknowledged |= run_and_kill(patients, archive, stored=stored, delay=delay)
         if (archive / "archive.sqlite").exists():
             check_archive(archive, acknowledged)
 
@@ -80,16 +97,17 @@ def test_forty_kills_lose_and_double_nothing(patients: Path, tmp_path: Path) -> 
 
 
 def test_ctrl_c_keeps_what_was_acknowledged_and_closes_the_file(patients: Path, tmp_path: Path) -> None:
-    acknowledged = run_and_kill(patients, tmp_path / "A", 0.3, by=signal.SIGINT)
+    acknowledged = run_and_kill(patients, tmp_path / "A", stored=4, by=signal.SIGINT)
     assert not (tmp_path / "A" / "archive.sqlite-wal").exists()
     check_archive(tmp_path / "A", acknowledged)
 
 
 def test_a_killed_run_goes_on_where_it_was_and_leaves_no_stray_copy(patients: Path, tmp_path: Path) -> None:
-    acknowledged = run_and_kill(patients, tmp_path / "A", 0.3)
-    command = [sys.executable, "-m", "tests.archive.patients", str(patients), str(tmp_path / "A")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("done\n")
+    acknowledged = run_and_kill(patients, tmp_path / "A", stored=6)
+    child, told = start(patients, tmp_path / "A")
+    with told:
+        assert told.read().endswith("done\n")
+    assert os.waitpid(child, 0)[1] == 0
     assert len(acknowledged) < PATIENTS
     with ArchiveWriter.open(tmp_path / "A") as writer:
         writer.compact()

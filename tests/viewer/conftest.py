@@ -1,7 +1,7 @@
 """The reading room as a person meets it: a served archive of a few small phantoms, and Chromium to look at it.
 
 Needs Chromium and the built page; where one is missing the tests are skipped and say so. A picture of every test's last
-sight is kept under pytest's temporary folder, in `viewer-pictures`.
+sight is in `viewer-pictures` below `--basetemp FOLDER`; without that option pictures are kept when a test fails.
 """
 
 from __future__ import annotations

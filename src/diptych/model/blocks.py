@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diptych.model.cpu.fused_norm import normalise
-
 LEAK = 0.2
 """Slope of LeakyReLU below zero."""
 
@@ -51,7 +49,7 @@ class NormConv(nn.Module):
         self.conv = nn.Conv2d(width_in, width_out, 3, stride, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.conv(normalise(self.norm, x, slope=LEAK))
+        out: Tensor = self.conv(leaky(self.norm(x)))
         return out
 
 
@@ -158,8 +156,6 @@ class Spade(nn.Module):
         """Batch statistics are those of one condition at a time, as in the paper's two passes."""
         if isinstance(self.norm, nn.BatchNorm2d) and self.training:
             return torch.cat([self.norm(condition) for condition in x.chunk(2)])
-        if isinstance(self.norm, nn.GroupNorm):
-            return normalise(self.norm, x)
         normalised: Tensor = self.norm(x)
         return normalised
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diptych.config import ModelConfig
-from diptych.model.blocks import LEAK, LesionTiles, NormConv, ResBlock, SpadeResBlock, Upsample, group_count
-from diptych.model.cpu.fused_norm import normalise
+from diptych.model.blocks import LesionTiles, NormConv, ResBlock, SpadeResBlock, Upsample, group_count, leaky
 
 
 class SegmentationDecoder(nn.Module):
@@ -79,7 +78,7 @@ class AnatomyHead(nn.Module):
         self.out = nn.Conv2d(2 * width, config.anatomy_classes, 1)
 
     def forward(self, twin_features: Tensor) -> Tensor:
-        logits: Tensor = self.out(normalise(self.norm, self.inner(twin_features), slope=LEAK))
+        logits: Tensor = self.out(leaky(self.norm(self.inner(twin_features))))
         return logits
 
 
