@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,19 @@ def test_the_same_patients(whole: Archive, sharded: ShardedArchive) -> None:
             assert [one.to_json() for one in sharded.similar_patients(record, question)] == expected
 
 
+def test_the_same_scan_under_another_name_is_not_found(whole: Archive, sharded: ShardedArchive) -> None:
+    subject = whole.stored("V04", z_index=int(whole.store.record("V04").z_index[1]))  # stands in V00, too
+    stranger = replace(subject, patients=frozenset(), volume_key=None)
+    for archive in (whole, sharded):
+        found = {match.volume.patient_key for match in archive.query(stranger, Question(metric="euclidean")).matches}
+        assert found
+        assert not found & {"P00", "P02"}
+
+
 def test_the_same_refusals(whole: Archive, sharded: ShardedArchive) -> None:
-    subject = whole.stored("V00", z_index=4)
+    subject = replace(whole.stored("V00", z_index=4), position=9.0)
     for question in (
+        Question(level_mm=20.0, metric="euclidean"),
         Question(metric="fusion"),
         Question(top=0),
         Question(weight=2.0),

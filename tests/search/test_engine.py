@@ -171,6 +171,15 @@ def test_packed_ids_unpack(codes: int) -> None:
     assert (packed.ids(np.arange(900)) == ids).all()
 
 
+@pytest.mark.parametrize("byte_codes", [3, 256])
+def test_equal_slices_are_found_by_a_few_cells(byte_codes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diptych.search.panel_codes.RARE_SHARE", 1.0)
+    ids = np.random.default_rng(0).integers(0, 4, (900, 6))
+    packed, some = pack(ids, codes=4, byte_codes=byte_codes), np.arange(899, 3, -1)
+    for wanted in (ids[7], ids[500], ids[3] + 10):
+        assert np.array_equal(packed.equal(some, wanted), (ids[some] == wanted).all(axis=1))
+
+
 def test_skewed_ids_take_one_byte_and_unpack() -> None:
     ids = (np.random.default_rng(0).random((20_000, 6)) ** 20 * 700).astype(np.int64)
     packed = pack(ids, codes=700)

@@ -8,7 +8,7 @@ comes back is a value, or one of `Refusal` (the question cannot be), `Stale` (th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -28,12 +28,14 @@ from diptych.metrics.label_rows import LabelRows
 from diptych.metrics.searcher import Searcher
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
-from diptych.retrieval.catalogue import COLUMNS
+from diptych.retrieval.catalogue import COLUMNS, Catalogue
 from diptych.retrieval.explanation import SlicePixels, stored_pixels
 from diptych.retrieval.patient_search import PatientMatch, Stack
+from diptych.retrieval.question import OpenFilter
 from diptych.retrieval.volume_search import VolumeMatch
-from diptych.search import PANELS, Match, Query
+from diptych.search import PANELS, Filter, Match, Query
 from diptych.search.label_maps import LabelMaps
+from diptych.search.query import PanelMatch
 
 KEPT_VERSIONS = 2
 """Versions of a shard that are kept open: the newest, and the one that somebody may just be asking."""
@@ -70,11 +72,51 @@ class Unanswered:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A match with the ids of its slice, so that nobody need ask again."""
+    """What a shard found, column by column: a few large arrays travel for less than many small ones."""
 
-    match: Match
+    places: NDArray[np.int64]
+    """Slice, volume and patient of each match in the shard's own numbers, `[n, 3]`."""
+    keys: tuple[float, ...]
+    whole: tuple[NDArray[np.float64], NDArray[np.float64]]
+    """Distances `[n]`, and what each cell contributes `[n, h, w]`."""
+    panels: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64], float]]
+    """The same of each panel that was compared, and its weight."""
     ids: Mapping[str, NDArray[np.uint16]]
-    """By panel, `[P]`."""
+    """By panel, `[n, P]`, so that nobody need ask again."""
+
+    @classmethod
+    def of(cls, matches: Sequence[Match], ids: Mapping[str, NDArray[np.uint16]]) -> Found:
+        """The matches of one query."""
+        places = np.array([(one.slice, one.volume, one.patient) for one in matches], dtype=np.int64).reshape(-1, 3)
+        panels = {}
+        for panel in PANELS if matches else ():
+            compared = [one for match in matches if (one := getattr(match, panel)) is not None]
+            if compared:
+                panels[panel] = *_columns(compared), compared[0].weight
+        return cls(places, tuple(match.key for match in matches), _columns(matches), panels, ids)
+
+    def match(self, place: int) -> Match:
+        """One of them."""
+        found = {
+            panel: PanelMatch(float(distances[place]), parts[place], weight)
+            for panel, (distances, parts, weight) in self.panels.items()
+        }
+        distances, parts = self.whole
+        row, volume, patient = self.places[place].tolist()
+        return Match(
+            row,
+            volume,
+            patient,
+            float(distances[place]),
+            parts[place],
+            found.get("normal"),
+            found.get("abnormal"),
+            key=self.keys[place],
+        )
+
+
+def _columns(matches: Sequence[Match] | Sequence[PanelMatch]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.array([one.distance for one in matches]), np.array([one.contributions for one in matches])
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,13 +265,14 @@ class OpenedShard:
         found = self._planes(stored=stored).maps()[panel]
         return found.maps(rows) if isinstance(found, LabelRows) else found.take(rows)
 
-    def search(self, queries: Sequence[Query], kind: str, stored: bool) -> list[list[Found]]:
+    def search(self, queries: Sequence[Query], kind: str, stored: bool) -> list[Found]:
         """The best matches to each query: by tables, histograms, or labels (`stored` maps, or those decoded now)."""
         searcher = self._searcher(stored=stored)
+        queries = [replace(query, where=_settled(query.where, self.catalogue)) for query in queries]
         if kind == "histograms":
             answers = [searcher.search_histograms(query) for query in queries]
         else:
-            answers = searcher.search_batch(list(queries))
+            answers = searcher.search_batch(queries)
         return [self._found(matches) for matches in answers]
 
     def similar_volumes(self, normal: Any, abnormal: Any, query: Query) -> list[VolumeMatch]:
@@ -260,9 +303,8 @@ class OpenedShard:
         self._planes(stored=True).maps()
         return True
 
-    def _found(self, matches: Sequence[Match]) -> list[Found]:
-        ids = self.ids(np.array([match.slice for match in matches], dtype=np.int64))
-        return [Found(match, {panel: ids[panel][place] for panel in PANELS}) for place, match in enumerate(matches)]
+    def _found(self, matches: Sequence[Match]) -> Found:
+        return Found.of(matches, self.ids(np.array([match.slice for match in matches], dtype=np.int64)))
 
     def _planes(self, *, stored: bool) -> ArchivePlanes:
         planes = self._searcher(stored=stored).planes
@@ -282,3 +324,7 @@ class OpenedShard:
             self.catalogue.index, archive.plane_decoder, cache=archive.store.cache_folder, version=self.version
         )
         return Searcher(archive.engine, planes, heights=self.catalogue.z_mm)
+
+
+def _settled(where: Filter, catalogue: Catalogue) -> Filter:
+    return where.settled(catalogue) if isinstance(where, OpenFilter) else where

@@ -45,9 +45,10 @@ from diptych.model.stored_model import StoredModel
 from diptych.retrieval import Answer, Archive, EncodedSlice, Question
 from diptych.retrieval.explanation import Explanation, SlicePixels, explain_match
 from diptych.retrieval.patient_search import PatientMatch, PatientSearch
+from diptych.retrieval.question import open_query, require_level
 from diptych.retrieval.trust import Trust, TrustCheck
 from diptych.retrieval.volume_search import VolumeMatch, VolumeSearch
-from diptych.search import SearchEngine
+from diptych.search import Query, SearchEngine
 from diptych.search.label_maps import Levels
 
 Result = TypeVar("Result")
@@ -194,7 +195,12 @@ class ShardedArchive(Archive):
         """The slices most like this one, with the shares of the archive that did not answer."""
         with self.noting() as missing:
             answer = self._again(lambda archive: Archive.query(archive, subject, question))
+        if not answer.matches and not missing:
+            require_level(question, subject, self.catalogue)
         return replace(answer, missing=tuple(missing))
+
+    def _query(self, question: Question, subject: EncodedSlice) -> Query:
+        return open_query(question, subject, self.catalogue)  # shards settle what it says of their slices
 
     @contextmanager
     def noting(self) -> Iterator[list[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeInfo
 from diptych.archive.schema import Header
 from diptych.cluster.shard_calls import ShardGroup
-from diptych.cluster.shard_worker import Found, ShardSummary
+from diptych.cluster.shard_worker import ShardSummary
 from diptych.errors import ClusterError
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.label_rows import LabelRows
@@ -56,6 +57,11 @@ class Numbering:
     versions: Mapping[int, str]
     """By shard, the version that all this is about."""
 
+    @cached_property
+    def _patients(self) -> dict[int, Ints]:
+        """By shard, the patients of the whole that it has, ascending: its own numbers are places among them."""
+        return {shard: np.unique(self.patient_of_volume[mine]) for shard, mine in self.volumes.items()}
+
     def whole(self, shard: int, match: Match) -> Match:
         """A shard's match in the numbers of the whole."""
         volume = int(self.volumes[shard][match.volume])
@@ -64,9 +70,10 @@ class Numbering:
 
     def part(self, shard: int, where: Filter) -> Filter:
         """A filter of the whole in the numbers of a shard."""
-        mine = self.volumes[shard]
-        own = np.unique(self.patient_of_volume[mine])
-        excluded = [int(np.searchsorted(own, patient)) for patient in where.exclude_patients if patient in own]
+        mine, own = self.volumes[shard], self._patients[shard]
+        places = np.searchsorted(own, patients := np.array(sorted(where.exclude_patients), dtype=np.int64))
+        held = own[np.minimum(places, len(own) - 1)] == patients
+        excluded = places[held].tolist()
         slices = None
         if where.slices is not None:
             lengths = np.diff(self.places.begins)[mine]
@@ -89,6 +96,10 @@ class RemoteCodes(PanelCodes):
     def ids(self, slices: NDArray[np.integer]) -> NDArray[np.uint16]:
         """Ids of some slices, `[n, P]`; no code at all stands where a shard does not answer."""
         return self.shelf.ids(self.panel, np.asarray(slices, dtype=np.int64))
+
+    def equal(self, slices: NDArray[np.integer], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which of some slices have exactly these ids; whoever asks that of many asks the shards."""
+        return np.asarray((self.ids(slices) == ids).all(axis=1))
 
 
 class Shelf:
@@ -145,10 +156,10 @@ class Shelf:
         """Whether all of these are at hand."""
         return bool(np.isin(rows, self._rows).all())
 
-    def remember(self, row: int, found: Found) -> None:
-        """Keep the ids of a match for whoever names it."""
+    def remember(self, row: int, ids: Mapping[str, NDArray[np.uint16]]) -> None:
+        """Keep the ids of a match, by panel, for whoever names it."""
         with self._lock:
-            self._recent[row] = found.ids
+            self._recent[row] = ids
             while len(self._recent) > RECENT:
                 del self._recent[next(iter(self._recent))]
 

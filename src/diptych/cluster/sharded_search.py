@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from diptych.cluster.shard_calls import ShardGroup, any_missing, collecting
+from diptych.cluster.shard_worker import Found
 from diptych.cluster.sharded_catalogue import Numbering, RemoteRows, ShardedCatalogue, Shelf, fetch_maps
 from diptych.errors import ClusterError
 from diptych.metrics.decoded_planes import ArchivePlanes, Decoder
@@ -71,17 +73,24 @@ class ShardedEngine(SearchEngine):
             own = [replace(query, where=numbering.part(shard, query.where), archived=None) for query in queries]
             calls[shard] = "search", version, (own, kind, stored)
         answers = self.group.ask(calls, patient=not stored)
-        merged = []
-        for place, query in enumerate(queries):
-            found = []
-            for shard, answer in answers.items():
-                for one in answer[place]:
-                    match = numbering.whole(shard, one.match)
-                    shelf.remember(match.slice, one)
-                    found.append(match)
-            found.sort(key=lambda match: (match.key, match.volume))
-            merged.append(found[: query.top])
-        return merged
+        return [
+            self._best({shard: answer[place] for shard, answer in answers.items()}, query.top)
+            for place, query in enumerate(queries)
+        ]
+
+    def _best(self, answers: Mapping[int, Found], top: int) -> list[Match]:
+        """The best of what the shards found, by the keys that order them, in the numbers of the whole."""
+        numbering, shelf, order = self.numbering, self.catalogue.shelf, list[tuple[float, int, int, int]]()
+        assert shelf is not None
+        for shard, found in answers.items():
+            volumes = numbering.volumes[shard][found.places[:, 1]].tolist()
+            order += zip(found.keys, volumes, repeat(shard), range(len(volumes)))
+        best = []
+        for _, _, shard, place in sorted(order)[:top]:
+            found = answers[shard]
+            best.append(numbering.whole(shard, found.match(place)))
+            shelf.remember(best[-1].slice, {panel: ids[place] for panel, ids in found.ids.items()})
+        return best
 
 
 class ShardedPlanes(ArchivePlanes):

@@ -232,8 +232,7 @@ class Archive:
                 f"query({subject!r}): takes a slice; archive.stored(KEY) and archive.encode(FOLDER) give one"
             )
         question = self.settled(question)
-        query = slice_query(question, subject, self.catalogue)
-        placed = None
+        query, placed = self._query(question, subject), None
         if question.anywhere == "histogram":
             query = replace(query, region=self._region(subject, question))
             found = self.searcher.search_histograms(query)
@@ -246,6 +245,10 @@ class Archive:
             found = self.searcher.search(query, rerank=question.rerank)
         matches = self._valued(subject, question, named_matches(found, self.catalogue, placed))
         return Answer(subject, question, matches, self.catalogue.version)
+
+    def _query(self, question: Question, subject: EncodedSlice) -> Query:
+        """The question to the search engine."""
+        return slice_query(question, subject, self.catalogue)
 
     def _valued(
         self, subject: EncodedSlice, question: Question, matches: tuple[SliceMatch, ...]

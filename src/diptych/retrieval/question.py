@@ -5,7 +5,7 @@ Knows catalogues and search queries; nothing about images or models.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -65,18 +65,6 @@ class Question:
         object.__setattr__(self, "by", panel_named(self.by))
 
 
-def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
-    """The question about a slice as a query."""
-    query = volume_query(question, subject.patients | _other_names(question, subject, catalogue), catalogue)
-    where = query.where
-    if question.level_mm is not None:
-        where = replace(where, slices=near_level(subject, catalogue, question.level_mm))
-    archived = None
-    if subject.volume_key is not None and subject.z_index is not None:
-        archived = catalogue.place(subject.volume_key, subject.z_index)
-    return replace(query, normal=subject.normal_ids, abnormal=subject.abnormal_ids, where=where, archived=archived)
-
-
 BRAIN_MM = 140.0
 """Height of an adult's brain: levels are compared as shares of it, so that heads of all sizes and scanners compare."""
 LEVEL_MM = 40.0
@@ -85,27 +73,87 @@ whole lesions overlap most within 25 to 40 mm (3-D Dice .359, .348 at any level)
 (`benchmarks/level.py`)."""
 
 
-def near_level(subject: EncodedSlice, catalogue: Catalogue, level_mm: float) -> NDArray[np.bool_]:
-    """Slices of the archive about as far up the brain as the subject, `[N]`."""
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """A slice as it would stand in the archive if that held the same scan, under whatever name."""
+
+    z_index: int
+    z_mm: float
+    position: float
+    ids: Mapping[str, NDArray[np.integer]]
+    """By panel, `[h, w]`."""
+
+    def patients(self, catalogue: Catalogue) -> list[int]:
+        """Patients in whose volumes this very slice stands, at the same place with the same codes."""
+        places = np.flatnonzero(catalogue.z_index == self.z_index)
+        for column, own, off in (catalogue.z_mm, self.z_mm, 1e-3), (catalogue.position, self.position, 1e-6):
+            places = places[np.isclose(column[places], own, atol=off)]
+        for panel, ids in self.ids.items():
+            places = places[catalogue.index.codes[panel].equal(places, ids.reshape(-1))]
+        found: list[int] = np.unique(catalogue.index.patient_of_volume[catalogue.index.volume_of(places)]).tolist()
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class OpenFilter(Filter):
+    """What a question about a slice says of others, to be settled where those lie: in the archive, or in its shards."""
+
+    scan: Scan | None = None
+    """Nobody who has the same scan is found."""
+    level: tuple[float, float] | None = None
+    """Only slices near this place in the brain, and how near in millimetres."""
+
+    def settled(self, catalogue: Catalogue) -> Filter:
+        """The same in the numbers of a catalogue, for its engine."""
+        excluded = [*self.exclude_patients, *(self.scan.patients(catalogue) if self.scan is not None else ())]
+        slices = self.slices if self.level is None else near_level(*self.level, catalogue)
+        return Filter(self.volumes, slices, excluded, self.lesion_free)
+
+
+def slice_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
+    """The question about a slice as a query."""
+    query = open_query(question, subject, catalogue)
+    assert isinstance(query.where, OpenFilter)
+    require_level(question, subject, catalogue)
+    return replace(query, where=query.where.settled(catalogue))
+
+
+def open_query(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> Query:
+    """The same with a filter that is not settled yet."""
+    query = volume_query(question, subject.patients, catalogue)
+    where, scan, level = query.where, None, None
+    ids = {"normal": subject.normal_ids, "abnormal": subject.abnormal_ids}
+    if subject.z_index is not None and subject.z_mm is not None and subject.position is not None:
+        scan = None if question.include_own else Scan(subject.z_index, subject.z_mm, subject.position, ids)
+    if question.level_mm is not None:
+        level = level_of(subject, question.level_mm), question.level_mm
+    archived = None
+    if subject.volume_key is not None and subject.z_index is not None:
+        archived = catalogue.place(subject.volume_key, subject.z_index)
+    where = OpenFilter(where.volumes, where.slices, where.exclude_patients, where.lesion_free, scan, level)
+    return replace(query, normal=ids["normal"], abnormal=ids["abnormal"], where=where, archived=archived)
+
+
+def level_of(subject: EncodedSlice, level_mm: float) -> float:
+    """How far up the brain the subject lies, where it can be asked for."""
     if subject.position is None:
         raise UsageError(f"{subject.name}: has no level; leave the level out")
     if not level_mm > 0:
         raise UsageError(f"level_mm is {level_mm}: give millimetres above zero")
-    near: NDArray[np.bool_] = np.abs(catalogue.position - subject.position) * BRAIN_MM <= level_mm
-    if not near.any():
-        raise UsageError(f"level: no slice lies within {level_mm:g} mm of {subject.name}; ask for more")
+    return subject.position
+
+
+def near_level(position: float, level_mm: float, catalogue: Catalogue) -> NDArray[np.bool_]:
+    """Slices of the archive about as far up the brain, `[N]`."""
+    near: NDArray[np.bool_] = np.abs(catalogue.position - position) * BRAIN_MM <= level_mm
     return near
 
 
-def _other_names(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> set[str]:
-    """Patients in whose volumes this very slice stands, at the same place with the same codes: the same scan."""
-    if question.include_own or subject.z_index is None or subject.z_mm is None or subject.position is None:
-        return set()
-    here = (catalogue.z_index == subject.z_index) & np.isclose(catalogue.z_mm, subject.z_mm, atol=1e-3)
-    places = np.flatnonzero(here & np.isclose(catalogue.position, subject.position, atol=1e-6))
-    for panel, ids in (("normal", subject.normal_ids), ("abnormal", subject.abnormal_ids)):
-        places = places[(catalogue.index.codes[panel].ids(places) == ids.reshape(-1)).all(axis=1)]
-    return {catalogue.volumes[volume].patient_key for volume in catalogue.index.volume_of(places).tolist()}
+def require_level(question: Question, subject: EncodedSlice, catalogue: Catalogue) -> None:
+    """Refuse a question about a level at which nothing lies."""
+    width = question.level_mm
+    if width is not None and not near_level(level_of(subject, width), width, catalogue).any():
+        raise UsageError(f"level: no slice lies within {width:g} mm of {subject.name}; ask for more")
 
 
 def volume_query(question: Question, own: Collection[str], catalogue: Catalogue) -> Query:

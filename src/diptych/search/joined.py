@@ -74,3 +74,12 @@ class JoinedCodes(PanelCodes):
             mine = part == number
             out[mine] = self.parts[number][0].ids(rows[mine])
         return out
+
+    def equal(self, slices: Ints, ids: Ints) -> NDArray[np.bool_]:
+        """Which of some slices have exactly these ids `[P]`."""
+        part, rows = self.places.rows(np.asarray(slices))
+        out = np.zeros(len(rows), dtype=np.bool_)
+        for number in np.unique(part).tolist():
+            mine = part == number
+            out[mine] = self.parts[number][0].equal(rows[mine], ids)
+        return out

@@ -21,6 +21,8 @@ Ids = NDArray[np.uint8] | NDArray[np.uint16]
 
 RARE_SHARE = 1 / 16
 """A larger share of rare cells than this, and two bytes per cell are the better bargain."""
+UNPACKED_AT_ONCE = 64
+"""So few slices are compared whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,18 @@ class PanelCodes:
             cells = slice(first[row], last[row])
             ids[row, self.rare_cell[cells]] = self.rare_code[cells]
         return ids
+
+    def equal(self, slices: NDArray[np.integer], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Which of some slices have exactly these ids `[P]`; most are told apart by few cells."""
+        left = np.arange(len(slices))
+        telling = np.argsort(-np.count_nonzero(self.alphabet != self.alphabet[:, :1], axis=1), kind="stable")
+        for cell in telling[~self.rare[telling].any(axis=1)].tolist():
+            if len(left) <= UNPACKED_AT_ONCE:
+                break
+            left = left[self.alphabet[cell][self.packed[slices[left], cell]] == ids[cell]]
+        out = np.zeros(len(slices), dtype=np.bool_)
+        out[left] = (self.ids(slices[left]) == ids).all(axis=1)
+        return out
 
 
 def whole_words(cells: int, itemsize: int = 1) -> int:
