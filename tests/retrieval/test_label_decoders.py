@@ -15,6 +15,7 @@ from diptych.cli.app import app
 from diptych.config import ModelConfig
 from diptych.errors import ModelError, StoreError, UsageError
 from diptych.fitting import label_fit as label_fitting
+from diptych.fitting.fit_data import under_other_conditions
 from diptych.fitting.label_fit import fit_label_decoders, judge_labels
 from diptych.metrics.decoded_planes import PlaneDecoder
 from diptych.metrics.label_decoders import LABEL_DECODERS, LabelDecoders
@@ -185,3 +186,10 @@ def test_fitting_goes_on_from_given_decoders(seeing: FeatureDecomposingNetwork, 
     figures = [judge_labels(decoders, dataset) for decoders in (first, again, fresh)]
     before, after, nothing = (one.after["abnormal"] for one in figures if one is not None)
     assert after > 0.8 * before > nothing
+
+
+def test_label_decoders_of_a_model_that_can_do_without_channels_see_such_slices() -> None:
+    assert under_other_conditions(CONFIG) == PAPER_AUGMENTATION
+    changes = under_other_conditions(replace(CONFIG, sufficient_channels=(1, 3)))
+    assert changes.channel_dropout > 0
+    assert changes.sufficient_channels == (1, 3)

@@ -93,19 +93,26 @@ class Material:
 
 
 def gather(
-    stores: list[Path], model: Path, *, train_list: Path | None, validation_list: Path | None, seed: int
+    stores: list[Path],
+    model: Path,
+    *,
+    train_list: Path | None,
+    validation_list: Path | None,
+    seed: int,
+    other_conditions: bool = False,
 ) -> Material:
-    """Open stores and model and divide the patients."""
-    from diptych.fitting.fit_data import divide_patients
+    """Open stores and model and divide the patients; `other_conditions` also shows a model what it can do without."""
+    from diptych.fitting.fit_data import divide_patients, under_other_conditions
     from diptych.model import load_model
     from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
 
     network = load_model(model)
     opened = [SliceStore.open(store) for store in stores]
     split = divide_patients(opened, train_list=train_list, validation_list=validation_list, seed=seed)
+    changes = under_other_conditions(network.config) if other_conditions else PAPER_AUGMENTATION
     return Material(
         network,
-        SliceDataset(opened, split.train, augmentation=PAPER_AUGMENTATION),
+        SliceDataset(opened, split.train, augmentation=changes),
         SliceDataset(opened, split.test) if split.test else None,
     )
 
@@ -139,7 +146,14 @@ def fit_labels(
     from diptych.metrics.label_decoders import LabelDecoders
 
     target = Target.of(model, out)
-    given = gather(stores, target.model, train_list=train_list, validation_list=validation_list, seed=seed)
+    given = gather(
+        stores,
+        target.model,
+        train_list=train_list,
+        validation_list=validation_list,
+        seed=seed,
+        other_conditions=True,
+    )
     if steps is None and minutes is None:
         minutes = LABEL_MINUTES
     start = LabelDecoders.open(target.model, given.network) if go_on else None

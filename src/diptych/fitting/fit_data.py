@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diptych.config import ModelConfig
 from diptych.description import GLIOMA
 from diptych.errors import StoreError, UsageError
 from diptych.model import FeatureDecomposingNetwork
 from diptych.progress import Progress, silent
-from diptych.slices import SliceDataset, SliceStore
+from diptych.slices import PAPER_AUGMENTATION, SliceDataset, SliceStore
+from diptych.slices.augment import Augmentation
 from diptych.slices.splits import Split, given_split, read_keys, seeded_split
 
 TRAIN_SHARE = 0.9
@@ -49,6 +51,22 @@ def divide_patients(
     if len(labelled) == 1:
         return Split(tuple(labelled), ())
     return seeded_split(labelled, train=min(TRAIN_SHARE, 1 - 1 / len(labelled)), seed=seed)
+
+
+def under_other_conditions(config: ModelConfig) -> Augmentation:
+    """What a model that can do without channels is shown: some slices lack them, some come from poorer scanners.
+
+    Label decoders then read its codes of such patients, too. Any other model is shown slices as they are.
+    """
+    if not config.sufficient_channels:
+        return PAPER_AUGMENTATION
+    return replace(
+        PAPER_AUGMENTATION,
+        degradations=1.0,
+        degraded_share=0.3,
+        channel_dropout=0.25,
+        sufficient_channels=config.sufficient_channels,
+    )
 
 
 def require_anatomy(stores: Sequence[SliceStore], keys: Sequence[str]) -> None:
