@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from diptych.archive import ArchiveWriter, VolumeRecord
 from diptych.archive.encoding import NetworkEncoder
@@ -17,6 +18,9 @@ from diptych.metrics.learned_tables import LearnedTable, LearnedTables, save_lea
 from diptych.model import FeatureDecomposingNetwork, save_model
 from diptych.retrieval import Answer, Archive
 from tests.retrieval.making import make_record
+
+ONE_RAY = pytest.mark.xdist_group("ray")
+"""Tests that start Ray take turns: two at a time would find each other's."""
 
 
 def records(count: int = 22) -> list[VolumeRecord]:

@@ -25,9 +25,11 @@ from diptych.model.stored_model import StoredModel
 from diptych.volumes import PatientFiles
 from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
+from tests.cluster.making import ONE_RAY
 from tests.conftest import Run
 from tests.retrieval.making import tiny_network
 
+pytestmark = ONE_RAY
 QUIET = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
 

@@ -22,11 +22,12 @@ from diptych.model.stored_model import StoredModel
 from diptych.retrieval import Archive, Question
 from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
-from tests.cluster.making import make_whole, save_with_tables, told
+from tests.cluster.making import ONE_RAY, make_whole, save_with_tables, told
 from tests.retrieval.making import tiny_network
 
 pytestmark = [
     pytest.mark.slow,
+    ONE_RAY,
     pytest.mark.timeout(280),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]

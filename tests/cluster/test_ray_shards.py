@@ -17,9 +17,10 @@ from diptych.cluster.resharding import split_archive
 from diptych.cluster.sharded_archive import ShardedArchive
 from diptych.errors import ClusterError, MissingExtraError, UsageError
 from diptych.retrieval import Archive, EncodedSlice, Question
-from tests.cluster.making import make_whole, save_with_tables, told
+from tests.cluster.making import ONE_RAY, make_whole, save_with_tables, told
 from tests.retrieval.making import tiny_network
 
+pytestmark = ONE_RAY
 ASKED = Question(metric="euclidean", top=8)
 
 

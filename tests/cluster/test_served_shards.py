@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from diptych.cluster.resharding import split_archive
-from tests.cluster.making import make_whole, save_with_tables
+from tests.cluster.making import ONE_RAY, make_whole, save_with_tables
 from tests.retrieval.making import tiny_network
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [ONE_RAY, pytest.mark.e2e, pytest.mark.timeout(280)]
 TOKEN = "a-token-for-the-shards"
 ASKED = {"subject": {"volume": "V00", "z": 4}, "metric": "euclidean", "top": 8}
 

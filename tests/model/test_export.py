@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,9 @@ def test_anything_else_is_refused(folder: Path, case: str) -> None:
     with pytest.raises(ModelError, match=message) as refusal:
         load_model(folder)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_model_is_read_without_torchs_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing or allocating on torch's device without memory imports six hundred modules: a second each time."""
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)
+    load_model(folder)

@@ -73,16 +73,16 @@ def test_one_user_cannot_keep_others_from_uploading(archive_path: Path, model: P
         service.close()
 
 
-def test_a_refused_upload_leaves_nothing(client: httpx.Client, tmp_path: Path) -> None:
-    before = sorted(folders(client))
-    answer = upload(client, write_patient(tmp_path, "Wrong-1"), channels='{"nobody.nii.gz": "t1"}')
-    assert answer.status_code == 422
-    assert sorted(folders(client)) == before
-
-
-def folders(client: httpx.Client) -> list[str]:
-    """Uploads on disk, of every service on this machine."""
-    return [str(path) for path in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/uploads/*")]
+def test_a_refused_upload_leaves_nothing(
+    archive_path: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "services").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "services"))  # of this service alone
+    with serving(Archive.open(archive_path, model=model)) as client:
+        answer = upload(client, write_patient(tmp_path, "Wrong-1"), channels='{"nobody.nii.gz": "t1"}')
+        assert answer.status_code == 422
+        assert list((tmp_path / "services").glob(f"{FOLDER}*"))
+        assert list((tmp_path / "services").glob(f"{FOLDER}*/uploads/*")) == []
 
 
 def test_two_who_want_one_key_get_it_once(

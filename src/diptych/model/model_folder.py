@@ -52,8 +52,8 @@ def network_of(stored: StoredModel) -> FeatureDecomposingNetwork:
         network = FeatureDecomposingNetwork(stored.config)
     _require_fitting(stored, network.state_dict())
     stored.require_whole()
-    network.to_empty(device="cpu").load_state_dict({name: torch.tensor(array) for name, array in stored.arrays.items()})
-    return network.eval()
+    network.load_state_dict({name: torch.tensor(array) for name, array in stored.arrays.items()}, assign=True)
+    return network.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
 def _require_fitting(stored: StoredModel, expected: dict[str, Tensor]) -> None:

@@ -62,7 +62,9 @@ class VectorQuantizer(nn.Module):
         super().__init__()
         self.config = config
         self.quiet = quiet
-        codebook = torch.randn(config.codebook_size, config.code_width)
+        codebook = torch.empty(config.codebook_size, config.code_width)
+        if not codebook.is_meta:  # drawing there would load torch's compiler: a second
+            codebook.normal_()
         self.gate = nn.Linear(config.code_width, 1) if quiet else None
         if quiet:
             codebook[QUIET] = 0
