@@ -93,3 +93,14 @@ def test_a_query_without_a_lesion_is_told_nothing_of_lesions(tmp_path: Path) -> 
     assert worth is not None
     assert worth.lesion is None
     assert worth.anatomy is not None
+
+
+def test_what_missing_channels_cost_is_said(tmp_path: Path) -> None:
+    costs = {"t1,t2": {"normal": 0.012, "abnormal": 0.094, "both": 0.05}}
+    WorthTables({("learned", "normal"): fit_curve(some_pairs())}, costs).save(tmp_path, "a" * 64)
+    found = WorthTables.open(tmp_path, "a" * 64)
+    assert found is not None
+    assert found.cost_of_missing(["flair"]) is None
+    said = found.cost_of_missing(["t1", "t2"])
+    assert said is not None
+    assert "by anatomy 1, by lesion 9, by both 5" in said

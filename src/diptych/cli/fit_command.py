@@ -355,7 +355,7 @@ def fit_worth(
 
     from diptych.cli.console import print_json, progress_bar
     from diptych.evaluation.context import Context
-    from diptych.evaluation.worth_trial import known_matches
+    from diptych.evaluation.worth_trial import costs_of_missing, known_matches
     from diptych.retrieval.match_worth import WorthTables, fit_curve, speaks
     from diptych.slices import SliceStore
     from diptych.slices.splits import read_keys
@@ -370,7 +370,9 @@ def fit_worth(
         metrics = [metric for metric in WORTH_METRICS if metric in trial.searcher.offered("abnormal")]
         with progress_bar("Searching") as progress:
             known = known_matches(trial, metrics, progress=progress)
-    tables = WorthTables({key: fit_curve(pairs, seed=seed) for key, pairs in known.items() if speaks(*key)})
+            missing = costs_of_missing(context, trial, progress=progress)
+    curves = {key: fit_curve(pairs, seed=seed) for key, pairs in known.items() if speaks(*key)}
+    tables = WorthTables(curves, missing)
     path = tables.save(target.ready(), context.network.fingerprint)
     counts = {f"{metric} {panel}": len(pairs.dice) for (metric, panel), pairs in known.items()}
     if json_output:
@@ -382,6 +384,8 @@ def fit_worth(
             f"{metric:10} {panel:9} nearest: agrees {curve.at(float(curve.distance[0]))}, "
             f"farthest: {curve.at(float(curve.distance[-1]))}"
         )
+    for channels in missing:
+        print(tables.cost_of_missing(channels.split(",")))
 
 
 def fit_references(

@@ -6,14 +6,18 @@ Knows trials; the curves themselves are in `diptych.retrieval.match_worth`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.evaluation.compare_metrics import Trial
+from diptych.evaluation.context import Context
+from diptych.evaluation.parts.robustness import found_of_oracle, sampled_slices, with_only
 from diptych.evaluation.retrieval_score import mean_dice, pack_labels
 from diptych.progress import Progress, silent
 from diptych.retrieval.match_worth import Pairs
+from diptych.slices import SliceDataset
 
 ASKED = 10
 """Slices of each patient that ask: the one with the largest lesion, and others evenly spaced."""
@@ -50,6 +54,33 @@ def known_matches(trial: Trial, metrics: Sequence[str], *, progress: Progress = 
                     rows.setdefault((metric, panel), []).extend(known)
         progress(done, len(asked), "")
     return {key: _pairs(found) for key, found in rows.items() if found}
+
+
+def costs_of_missing(context: Context, trial: Trial, *, progress: Progress = silent) -> dict[str, dict[str, float]]:
+    """What searches lose where channels are missing that the model can do without, as shares of the oracle.
+
+    By the channels that are missing, in the model's order and joined by commas, and by panel or both. The slice of each
+    patient's largest lesion asks; references have all channels.
+    """
+    about = context.network.description
+    subsets = [kept for size in range(1, len(about.channels)) for kept in combinations(about.channels, size)]
+    readable = [kept for kept in subsets if not about.needed(kept)] if about.enough else []
+    if not readable:
+        return {}
+    dataset = SliceDataset(context.stores, [trial.slices.keys[volume] for volume in trial.slices.volume[trial.queries]])
+    places, asks = sampled_slices([context.records[key].lesion_pixels or () for key in dataset.keys])
+    batch = dataset.batch(places[asks])
+
+    def found(kept: Sequence[str]) -> dict[str, float]:
+        ids = context.network.encode(with_only(about.channels, kept)(batch).image)
+        return found_of_oracle(trial, ids.normal.numpy(), ids.abnormal.numpy())
+
+    whole, costs = found(about.channels), {}
+    for done, kept in enumerate(readable, start=1):
+        lost = found(kept)
+        costs[",".join(about.missing(kept))] = {name[5:]: max(0.0, whole[name] - lost[name]) for name in whole}
+        progress(done, len(readable), ", ".join(kept))
+    return costs
 
 
 def _pairs(found: list[tuple[int, float, float]]) -> Pairs:

@@ -51,7 +51,7 @@ from diptych.retrieval.explanation import (
     view_slices,
 )
 from diptych.retrieval.match_worth import WorthTables
-from diptych.retrieval.model_reference import load_reference
+from diptych.retrieval.model_reference import Check, load_reference, volume_check
 from diptych.retrieval.patient_search import PatientMatch, PatientSearch, Stack
 from diptych.retrieval.question import Question, slice_query, touched_cells, volume_query
 from diptych.retrieval.trust import Trust, TrustCheck, quantisation_error
@@ -61,7 +61,7 @@ from diptych.search.label_maps import Levels
 from diptych.search.query import panel_named, panels_of
 from diptych.search.tables import Tables
 from diptych.volumes import Volume, names_of, subject_of
-from diptych.volumes.channel_check import Reference, usual_contrasts
+from diptych.volumes.channel_check import Reference
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -140,9 +140,10 @@ class Archive:
         """What the model's training patients looked like, where that is kept beside it."""
         return load_reference(self.model_folder, fingerprint=self.model.fingerprint)
 
-    def check(self, volume: Volume) -> list[str]:
-        """What is strange about a volume, for the model."""
-        return (self.reference or usual_contrasts()).warnings(volume)
+    @cached_property
+    def check(self) -> Check:
+        """What to say about a volume that is read for the model."""
+        return volume_check(self.model_folder, fingerprint=self.model.fingerprint)
 
     @cached_property
     def engine(self) -> SearchEngine:

@@ -11,8 +11,9 @@ how either was found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ FILE = Companion(
     called="what matches are worth",
     command="diptych fit worth",
 )
+BYS = ("normal", "abnormal", "both")
 COVERAGE = 0.9
 KNOTS = 48
 """Points of a curve, at even shares of the matches it was learnt from."""
@@ -107,6 +109,20 @@ class WorthTables:
     """The curves of one model, by metric and panel."""
 
     curves: Mapping[tuple[str, str], Curve]
+    missing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What searches lose without some channels, joined by commas: shares of the oracle, by panel and by both."""
+
+    def cost_of_missing(self, channels: Sequence[str]) -> str | None:
+        """A sentence; None where nothing was measured."""
+        found = self.missing.get(",".join(channels))
+        if not found:
+            return None
+        named = {"normal": "anatomy", "abnormal": "lesion", "both": "both"}
+        lost = ", ".join(f"by {named[by]} {100 * share:.0f}" for by, share in found.items())
+        return (
+            f"Without {' and '.join(channels)} searches found less among other patients, in per cent of what could be "
+            f"found: {lost}."
+        )
 
     @classmethod
     def open(cls, model: Path | None, fingerprint: str) -> WorthTables | None:
@@ -123,7 +139,12 @@ class WorthTables:
             if not sound or bool((np.diff(values[0]) < 0).any()):
                 raise ModelError(f"{model}: its {FILE.called} are damaged ({name}); {FILE.way_out}")
             curves[metric, panel] = Curve(*np.asarray(values, dtype=np.float64))
-        return cls(curves)
+        try:
+            costs = json.loads(found[1].get("missing", "{}"))
+            missing = {str(name): {by: float(lost[by]) for by in BYS if by in lost} for name, lost in costs.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise ModelError(f"{model}: its {FILE.called} are damaged (missing); {FILE.way_out}") from None
+        return cls(curves, missing)
 
     def save(self, model: Path, fingerprint: str) -> Path:
         """Write them beside the model."""
@@ -131,7 +152,7 @@ class WorthTables:
             f"{metric}/{panel}": np.stack([curve.distance, curve.expected, curve.low, curve.high]).astype(np.float32)
             for (metric, panel), curve in self.curves.items()
         }
-        return FILE.write(model, arrays, fingerprint=fingerprint)
+        return FILE.write(model, arrays, fingerprint=fingerprint, missing=json.dumps(self.missing))
 
     def of(
         self, metric: str, normal: PanelMatch | None, abnormal: PanelMatch | None, *, lesion: bool = True

@@ -18,6 +18,7 @@ import numpy as np
 from diptych.errors import ModelError
 from diptych.metrics.model_file import Companion
 from diptych.model.shipped import shipped_model
+from diptych.retrieval.match_worth import WorthTables
 from diptych.volumes import Volume
 from diptych.volumes.channel_check import Reference, usual_contrasts
 
@@ -66,6 +67,13 @@ def shipped_reference(name: str = "cpu-16x16") -> Reference | None:
 
 
 def volume_check(model: Path | None, *, fingerprint: str) -> Check:
-    """What to say about a volume that is read for a model."""
-    reference = load_reference(model, fingerprint=fingerprint)
-    return (reference or usual_contrasts()).warnings
+    """What to say about a volume that is read for a model: what is strange, and what missing channels cost."""
+    reference = load_reference(model, fingerprint=fingerprint) or usual_contrasts()
+    worth = WorthTables.open(model, fingerprint)
+
+    def check(volume: Volume) -> list[str]:
+        missing = [name for name in reference.channels if name not in volume.channels]
+        cost = worth.cost_of_missing(missing) if worth and missing else None
+        return [*reference.warnings(volume), *([cost] if cost else [])]
+
+    return check

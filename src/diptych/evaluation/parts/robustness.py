@@ -132,7 +132,7 @@ def _read(
     pixels = np.stack([np.count_nonzero(mask, axis=(1, 2)) for mask in (true & predicted, predicted, true)], axis=1)
     overlap = np.array([pixels[patient == person].sum(axis=0) for person in np.unique(patient)], dtype=np.float64)
     normal, abnormal = ids.normal.numpy(), ids.abnormal.numpy()
-    found = _retrieval(trial, normal[is_query], abnormal[is_query])
+    found = found_of_oracle(trial, normal[is_query], abnormal[is_query])
     return _Reading(normal, abnormal, float(np.nanmean(dice(overlap))), found)
 
 
@@ -143,8 +143,8 @@ def _lesions(network: FeatureDecomposingNetwork, ids: CodeIds) -> NDArray[np.boo
     return torch.cat([network.decode_lesion(part).argmax(dim=1) > 0 for part in parts]).numpy()
 
 
-def _retrieval(trial: Trial, normal: NDArray[np.int64], abnormal: NDArray[np.int64]) -> dict[str, float]:
-    """Share of the oracle that the first volumes reach which the changed queries find, by panel; default metric."""
+def found_of_oracle(trial: Trial, normal: NDArray[np.int64], abnormal: NDArray[np.int64]) -> dict[str, float]:
+    """Share of the oracle that the first volumes reach which queries with these ids find, by panel; default metric."""
     means = {}
     for by in trial.bys:
         rows = []
@@ -246,10 +246,12 @@ def perturbations(channels: tuple[str, ...], *, seed: int = 0) -> list[Perturbat
 def _few_channels(channels: tuple[str, ...]) -> list[Perturbation]:
     """Images that have T1Gd and FLAIR alone, or FLAIR alone."""
     left = [kept for kept in (("t1gd", "flair"), ("flair",)) if set(kept) < set(channels)]
-    return [Perturbation(f"{' and '.join(kept)} alone", _only(channels, kept)) for kept in left]
+    return [Perturbation(f"{' and '.join(kept)} alone", with_only(channels, kept)) for kept in left]
 
 
-def _only(channels: tuple[str, ...], kept: tuple[str, ...]) -> Callable[[Batch], Batch]:
+def with_only(channels: tuple[str, ...], kept: Sequence[str]) -> Callable[[Batch], Batch]:
+    """Blanks all channels but some."""
+
     def change(batch: Batch) -> Batch:
         for place, name in enumerate(channels):
             batch = batch if name in kept else drop_channel(batch, place)
