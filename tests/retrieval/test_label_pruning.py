@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diptych.metrics import fusion
+from diptych.metrics import fusion, label_pruning
 from diptych.metrics.fusion import Fusion
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.label_rows import LabelRows, planes_of
@@ -88,8 +88,9 @@ def found(search: LabelSearch, query: Query) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("by", [*PANELS, "both"])
-def test_pruned_searches_equal_plain_ones(segments: int, fused: bool, by: str) -> None:
-    archive = with_learned(make_archive(3))
+def test_pruned_searches_equal_plain_ones(segments: int, fused: bool, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_pruning, "FIRST_BATCH", 2)
+    archive = with_learned(make_archive(3, volumes=24))
     pruned = make_search(archive, segments=segments, fused=fused, prunes=True)
     plain = make_search(archive, segments=1, fused=fused, prunes=False)
     rng = np.random.default_rng(7)

@@ -7,9 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from diptych.errors import InputError
-from diptych.search.label_groups import GROUP, LabelGroups, add_slice_bounds
-from diptych.search.label_maps import LabelMaps
-from diptych.search.label_scan import LabelQuery, average_ranges, block_bounds, exact_distances
+from diptych.search.label_groups import GROUP, LabelGroups
+from diptych.search.label_maps import BLOCKS, LabelMaps
+from diptych.search.label_scan import LabelQuery, average, exact_distances
+from diptych.search.label_volumes import Asked, add_row_bounds
 
 SHAPE = (3, 8, 12)  # classes, rows, columns
 
@@ -73,39 +74,65 @@ def test_distances_equal_the_plain_ones_and_bounds_stay_below(with_region: bool)
         expected = [plain_distance(levels[number] * inside, other * inside) for other in levels]
         found = exact_distances(maps, query, rows)
         assert found.tolist() == expected
-        assert (block_bounds(maps, query, rows) <= found + 1e-12).all()
+        bounds = row_bounds(maps, query)
+        assert bounds == pytest.approx(plain_bounds(maps, query), abs=1e-6)
+        assert (bounds <= found + 1e-6).all()
 
 
-def test_bounds_of_groups_and_of_their_slices_stay_below_distances() -> None:
+def row_bounds(maps: LabelMaps, query: LabelQuery) -> NDArray[np.float64]:
+    weight, blocks, areas, asked, own, outside = Asked.of(1.0, maps, query).for_bounds
+    room, values = np.empty(len(asked), np.uint8), np.zeros(len(maps))
+    add_row_bounds(blocks, areas, 0, asked, own, outside, weight, room, room.view(np.uint64), values)
+    return values
+
+
+def plain_bounds(maps: LabelMaps, query: LabelQuery) -> NDArray[np.float64]:
+    """The twin: what two maps share at most by their blocks, over what both have at least."""
+    most = np.minimum(maps.blocks, query.blocks).sum(axis=2, dtype=int)
+    least = np.maximum(maps.areas.astype(int) - query.outside, 0)
+    present = np.count_nonzero(query.areas + least, axis=1)
+    dice = 2 * most / np.maximum(query.areas + np.maximum(most, least), 1)
+    return np.where(present > 0, 1 - dice.sum(axis=1) / np.maximum(present, 1), 0.0)
+
+
+@pytest.mark.parametrize("with_region", [False, True])
+def test_bounds_of_groups_stay_below_those_of_their_slices(with_region: bool) -> None:
     levels = made_up(60, seed=6)
     maps, starts = LabelMaps.pack(levels), np.array([0, 5, 5, 31, 60])
-    volumes = np.array([0, 1, 2, 3])
     groups = LabelGroups.empty(starts, SHAPE[0])
-    groups.add(maps.blocks, maps.areas, volumes, starts[:-1], np.diff(starts))
+    groups.add(maps.blocks, maps.areas, np.arange(4), starts[:-1], np.diff(starts))
     owner = np.concatenate(
         [first + np.arange(n) // GROUP for first, n in zip(groups.firsts, np.diff(starts), strict=False)]
     )
+    region = np.zeros(SHAPE[1:], dtype=np.bool_)
+    region[:, 2:] = True
     for number in range(10):
-        query = LabelQuery(levels[number])
-        found = exact_distances(maps, query, np.arange(60))
-        bounds, values = np.zeros(len(groups.blocks), np.float32), np.zeros(60, np.float32)
-        groups.add_bounds(query.blocks, query.areas, 0.5, volumes, bounds)
-        assert (2 * bounds[owner] <= found + 1e-6).all()
-        every = np.ones(len(bounds), dtype=np.bool_)
-        asked = query.blocks.reshape(-1), query.areas
-        where = starts[:-1], starts[:-1], np.diff(starts), groups.firsts
-        add_slice_bounds(maps.blocks, maps.areas, *asked, 1.0, *where, every, values)
-        assert np.allclose(values, block_bounds(maps, query, np.arange(60)), atol=1e-6)
-        assert (values >= 2 * bounds[owner] - 1e-6).all()
+        query = LabelQuery(levels[number] * region, region) if with_region else LabelQuery(levels[number])
+        bounds = np.zeros(groups.room, np.float32)
+        groups.add_bounds(query.blocks, query.areas, query.outside, 0.5, slice(None), bounds)
+        assert (2 * bounds[owner] <= row_bounds(maps, query) + 1e-6).all()
+        for group in range(len(groups)):
+            members = maps.take(np.flatnonzero(owner == group))
+            largest = members.blocks.max(axis=0).reshape(1, SHAPE[0], BLOCKS**2)
+            most = np.minimum(largest, query.blocks).sum(axis=2, dtype=int)[0]
+            least = np.maximum(members.areas.astype(int).min(axis=0) - query.outside, 0)
+            dice = 2 * most / np.maximum(query.areas + np.maximum(most, least), 1)
+            present = np.count_nonzero(query.areas + least)
+            assert 2 * bounds[group] == pytest.approx(1 - dice.sum() / present if present else 0.0, abs=1e-6)
+
+
+def test_a_query_of_many_large_classes_takes_two_words() -> None:
+    rng = np.random.default_rng(4)
+    levels = np.repeat(rng.integers(0, 4, (12, 1, 32, 32)), 7, axis=1).astype(np.uint8)
+    maps, query = LabelMaps.pack(levels), LabelQuery(levels[0])
+    assert query.fields[0].max() == 1
+    expected = [plain_distance(levels[0], other) for other in levels]
+    assert exact_distances(maps, query, np.arange(12)).tolist() == expected
 
 
 def test_averages_over_neighbours_equal_their_plain_form() -> None:
     rng = np.random.default_rng(0)
-    values, heights = rng.random(30), np.cumsum(rng.uniform(0.5, 4, 30)).astype(np.float32)
-    ends = np.array([7, 8, 30])
-    found = np.empty(30)
-    average_ranges(values, heights, ends, found)
-    owner = np.repeat([0, 1, 2], [7, 1, 22])
-    for i in range(30):
-        share = np.maximum(1 - np.abs(heights - heights[i]) / 6, 0) * (owner == owner[i])
-        assert np.isclose(found[i], (share * values).sum() / share.sum(), rtol=1e-6)
+    values, heights = rng.random(22), np.cumsum(rng.uniform(0.5, 4, 22)).astype(np.float32)
+    for i in range(22):
+        share = np.maximum(1 - np.abs(heights - heights[i]) / 6, 0)
+        assert average(values, heights, i, 22) == pytest.approx((share * values).sum() / share.sum(), rel=1e-6)

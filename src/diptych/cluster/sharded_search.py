@@ -180,10 +180,6 @@ class ShardedLabelSearch(LabelSearch):
         allowed[[match.volume for match in self.sharded.broadcast([wide], "labels", stored=self.stored)[0]]] = True
         return replace(query, where=replace(query.where, volumes=allowed))
 
-    @property
-    def overlap(self) -> Overlap:
-        return self.comparison.overlap if isinstance(self.comparison, Fusion) else self.comparison
-
     def _decoded(self, query: Query, panel: str) -> Planes:
         """What the query decodes to, once for all shards."""
         try:

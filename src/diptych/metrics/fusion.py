@@ -9,11 +9,10 @@ learned tables, and decoded planes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes
 from diptych.metrics.learned_tables import METRIC as LEARNED
@@ -54,20 +53,25 @@ class Fusion:
         """The queries' own planes within their regions."""
         return self.overlap.asked(queries, panel)
 
-    def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
-        """Distances of all slices of the volumes that take part, one volume after the other."""
+    def label_rate(self, query: Query, panel: str) -> float:
+        """What distances by label are multiplied by."""
+        return OVERLAP_SHARE / self.overlap.spread(query, panel)
+
+    def more(self, query: Query, weights: Mapping[str, float], selection: Selection) -> Floats:
+        """What tables add to the weighted distances by label, of every slice of the volumes that take part."""
         starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
-        by_table = self.engine.term(_learned(query), panel).distances(starts, stops, self.engine.pool)
-        by_label = self.overlap.distances(query, panel, one, selection)
-        label_rate, table_rate = self._rates(query, panel)
-        return label_rate * by_label + table_rate * by_table
+        asked, total = _learned(query), np.zeros(int((stops - starts).sum()))
+        for panel, weight in weights.items():
+            by_table = self.engine.term(asked, panel).distances(starts, stops, self.engine.pool)
+            total += weight * self._table_rate(query, panel) * by_table
+        return total
 
     def compare(self, query: Query, panel: str, one: Planes, slices: Ints) -> tuple[Floats, Floats]:
         """Distances of some slices, and each cell's part of them, `[n, h, w]`."""
         by_label, label_parts = self.overlap.compare(query, panel, one, slices)
         ids = self.engine.index.codes[panel].ids(slices)
         by_table, table_parts = parts(self.engine.term(_learned(query), panel), ids)
-        label_rate, table_rate = self._rates(query, panel)
+        label_rate, table_rate = self.label_rate(query, panel), self._table_rate(query, panel)
         shares = table_rate * table_parts.reshape(-1, *self.engine.index.grid) + label_rate * label_parts
         return label_rate * by_label + table_rate * by_table, shares
 
@@ -75,10 +79,8 @@ class Fusion:
         """Fused distances of both panels are comparable as they are."""
         return 1.0
 
-    def _rates(self, query: Query, panel: str) -> tuple[float, float]:
-        """What distances by label and by table are multiplied by."""
-        table_spread = self.engine.spread(_learned(query), panel)
-        return OVERLAP_SHARE / self.overlap.spread(query, panel), (1 - OVERLAP_SHARE) / table_spread
+    def _table_rate(self, query: Query, panel: str) -> float:
+        return (1 - OVERLAP_SHARE) / self.engine.spread(_learned(query), panel)
 
 
 def _learned(query: Query) -> Query:

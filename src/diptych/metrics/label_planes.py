@@ -77,6 +77,12 @@ class Planes:
         """Unpacked, `[N, C, H, W]`."""
         return unpack_bits(self.words, self.grid)
 
+    def level_maps(self, rows: Any) -> NDArray[np.uint8]:
+        """How many planes of a class some label maps have set in each pixel, `[n, C, H, W]`."""
+        masks = self.take(rows).masks()
+        tall = masks.reshape(*masks.shape[:2], self.levels, -1, self.grid[1])
+        return np.asarray(tall.sum(axis=2, dtype=np.uint8))
+
     def scatter(self, cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Pixels of the masks that lie in marked cells of a coarser grid `[h, w]`."""
         rows, columns = self._cells(cells.shape)

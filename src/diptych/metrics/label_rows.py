@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from diptych.metrics.label_planes import Planes
 from diptych.search.joined import Places
-from diptych.search.label_groups import LabelGroups, add_slice_bounds
-from diptych.search.label_maps import LEVELS, LabelMaps
-from diptych.search.label_scan import LabelQuery, block_bounds, exact_distances, pair_distances
+from diptych.search.label_groups import TILE, LabelGroups
+from diptych.search.label_maps import LEVELS, LabelMaps, Levels
+from diptych.search.label_scan import LabelQuery, exact_distances, pair_distances
 from diptych.search.pool import Pool
 
 Ints = NDArray[np.int64]
@@ -46,7 +46,11 @@ class LabelRows:
 
     def take(self, rows: Any) -> Planes:
         """Some of the maps, unpacked."""
-        return planes_of(self.maps(np.asarray(rows, dtype=np.int64)).levels(np.arange(len(rows))))
+        return planes_of(self.level_maps(rows))
+
+    def level_maps(self, rows: Any) -> Levels:
+        """Some of the maps, unpacked, `[n, C, H, W]`."""
+        return self.maps(np.asarray(rows, dtype=np.int64)).levels(np.arange(len(rows)))
 
     def maps(self, rows: Ints) -> LabelMaps:
         """Some of the maps, packed and in order."""
@@ -69,46 +73,19 @@ class LabelRows:
     def asked(self, one: Planes, region: NDArray[np.bool_] | None) -> LabelQuery:
         """A query's planes, within a region of pixels as `scatter` gives them, ready to be compared."""
         rows = self.parts[0].grid[0]
-        levels = one.masks()[0].reshape(self.classes, LEVELS, rows, -1).sum(axis=1, dtype=np.uint8)
-        return LabelQuery(levels, None if region is None else region[:rows])
+        return LabelQuery(one.level_maps([0])[0], None if region is None else region[:rows])
 
     def exact(self, query: LabelQuery, rows: Ints) -> NDArray[np.float64]:
         """1 - mean Dice between the query and some slices."""
         return self._each(lambda maps, local: exact_distances(maps, query, local), rows)
 
-    def block_bounds(self, query: LabelQuery, rows: Ints) -> NDArray[np.float64]:
-        """For some slices a distance that they have at least."""
-        return self._each(lambda maps, local: block_bounds(maps, query, local), rows)
-
-    def add_group_bounds(self, query: LabelQuery, weight: float, volumes: Ints, bounds: NDArray[np.float32]) -> None:
-        """Add weighted bounds to those of all groups of slices of some volumes."""
+    def add_group_bounds(self, query: LabelQuery, weight: float, bounds: NDArray[np.float32]) -> None:
+        """Add weighted bounds to those of all groups of slices."""
 
         def work(share: slice) -> None:
-            self.groups.add_bounds(query.blocks, query.areas, weight, volumes[share], bounds)
+            self.groups.add_bounds(query.blocks, query.areas, query.outside, weight, share, bounds)
 
-        self.pool.run(work, np.diff(self.places.begins)[volumes])
-
-    def add_slice_bounds(
-        self,
-        query: LabelQuery,
-        weight: float,
-        volumes: Ints,
-        admitted: NDArray[np.bool_],
-        bounds: NDArray[np.float32],
-    ) -> None:
-        """Add weighted bounds to those of the slices in admitted groups of some volumes."""
-        asked = query.blocks.reshape(-1), query.areas
-        for number, maps in enumerate(self.parts):
-            mine = volumes[self.places.part[volumes] == number] if len(self.parts) > 1 else volumes
-            local, begins = self.places.start[mine], self.places.begins[mine]
-            lengths, groups = self.places.begins[mine + 1] - begins, self.groups.firsts[mine]
-
-            def work(share: slice, maps: LabelMaps = maps, where: Any = (local, begins, lengths, groups)) -> None:
-                first, begin, length, group = (array[share] for array in where)
-                arrays = maps.blocks, maps.areas, *asked, weight
-                add_slice_bounds(*arrays, first, begin, length, group, admitted, bounds)
-
-            self.pool.run(work, lengths)
+        self.pool.run(work, np.full(len(self.groups.blocks), TILE))
 
     def pairs(self, one: Ints, other: Ints, region: NDArray[np.bool_] | None) -> NDArray[np.float64]:
         """Distances between slices, pair by pair, within a region of pixels as `scatter` gives them."""

@@ -6,9 +6,8 @@ slices cancel: that finds better matches. Knows the engine's slices and a compar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +42,11 @@ class LabelSearch:
         self.engine = comparison.engine
         self.heights = heights
 
+    @property
+    def overlap(self) -> Overlap:
+        """What compares labels."""
+        return self.comparison.overlap if isinstance(self.comparison, Fusion) else self.comparison
+
     def search(self, query: Query) -> list[Match]:
         """The best slice of each of the best volumes (or patients), nearest first; the query's metric is not read."""
         return self.search_batch([query])[0]
@@ -63,7 +67,7 @@ class LabelSearch:
         selection = self.engine.select(query)
         if isinstance(self.comparison, Fusion):  # orders those that overlap best
             wide = replace(selection, top=candidates(query.top))
-            chosen = self._nearest(query, asked, wide, self.comparison.overlap)[1]
+            chosen = self._nearest(query, asked, wide, self.overlap)[1]
             selection = replace(selection, volumes=np.sort(chosen))
         slices, volumes, keys = self._nearest(query, asked, selection, self.comparison)
         matches = self._matches(query, asked, slices, volumes)
@@ -74,11 +78,15 @@ class LabelSearch:
     ) -> tuple[Ints, Ints, NDArray[np.float64]]:
         """The first nearest slice of each of the best volumes, the volumes and their distances, nearest first."""
         weights = panel_weights(query, lambda panel: comparison.spread(query, panel))
-        stored = isinstance(comparison, Overlap) and all(comparison.stored(panel) is not None for panel in weights)
-        if not (self.prunes and stored) or isinstance(comparison, Fusion):
+        overlap = self.overlap
+        if not self.prunes or any(overlap.stored(panel) is None for panel in weights):
             return _nearest(self._selected(query, weights, asked, selection, comparison), selection)
-        panels = [(weight, comparison.prepared(query, panel, asked[panel])) for panel, weight in weights.items()]
-        return LabelScan(panels, selection, self.heights).nearest()
+        panels = [
+            (weight * comparison.label_rate(query, panel), overlap.prepared(query, panel, asked[panel]))
+            for panel, weight in weights.items()
+        ]
+        more = comparison.more(query, weights, selection)
+        return LabelScan(panels, selection, self.heights, more).nearest()
 
     def rerank(self, query: Query, candidates: list[Match]) -> list[Match]:
         """Order the volumes of these candidates."""
@@ -110,13 +118,14 @@ class LabelSearch:
         comparison: Overlap | Fusion,
     ) -> NDArray[np.float64]:
         """Distances of the slices that take part, each averaged over its neighbourhood."""
-        parts = [
-            weight * comparison.distances(query, panel, asked[panel], selection) for panel, weight in weights.items()
-        ]
-        distances = np.asarray(np.sum(parts, axis=0))
+        starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
+        more = comparison.more(query, weights, selection)
+        distances = more if len(more) else np.zeros(int((stops - starts).sum()))
+        for panel, weight in weights.items():
+            rate = weight * comparison.label_rate(query, panel)
+            distances = distances + rate * self.overlap.distances(query, panel, asked[panel], selection)
         if self.heights is None or not len(distances):
             return distances
-        starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
         heights = self.heights[expand(starts, stops)]
         return average_neighbours(distances, heights, np.repeat(np.arange(len(starts)), stops - starts))
 
@@ -193,16 +202,24 @@ def average_neighbours(
         volumes: whose slice it is, `[n]`.
     """
     total, weight = np.array(distances, dtype=np.float64), np.ones(len(distances))
-    for step in count(1):
+    shares = list(_shares(heights, volumes))
+    for step, share in enumerate(shares, start=1):
+        total[step:] += share * distances[:-step]
+        weight[step:] += share
+    for step, share in enumerate(shares, start=1):
+        total[:-step] += share * distances[step:]
+        weight[:-step] += share
+    return total / weight
+
+
+def _shares(heights: NDArray[np.floating], volumes: NDArray[np.integer]) -> Iterator[NDArray[np.floating]]:
+    """The say that each slice has in the average of the one so many places after it, for 1, 2, … places."""
+    for step in range(1, len(heights)):
         apart = np.abs(heights[step:] - heights[:-step])
         share = np.where(volumes[step:] == volumes[:-step], np.maximum(1 - apart / REACH_MM, 0), 0)
         if not share.any():
-            return total / weight
-        total[step:] += share * distances[:-step]
-        total[:-step] += share * distances[step:]
-        weight[step:] += share
-        weight[:-step] += share
-    raise AssertionError("a volume ends somewhere")
+            return
+        yield share
 
 
 def neighbours(place: int, heights: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.metrics.label_planes import Planes, count_bits, pack_bits, row_distances, unpack_bits
+from diptych.compiling import compiled
+from diptych.metrics.label_planes import Planes, count_bits, pack_bits, row_distances
 from diptych.metrics.label_rows import LabelRows
 from diptych.search import Query, SearchEngine
+from diptych.search.label_maps import Levels
 from diptych.search.label_scan import LabelQuery
 from diptych.search.scan import Selection
 from diptych.search.score import expand
@@ -108,6 +110,14 @@ class Overlap:
         asked = rows.asked(one, None if query.region is None else self._pixels(query, panel))
         return Prepared(rows, asked)
 
+    def label_rate(self, query: Query, panel: str) -> float:
+        """Distances by label are taken as they are."""
+        return 1.0
+
+    def more(self, query: Query, weights: Mapping[str, float], selection: Selection) -> Floats:
+        """Nothing is added to them; see `Fusion`."""
+        return np.empty(0)
+
     def distances(self, query: Query, panel: str, one: Planes, selection: Selection) -> NDArray[np.float64]:
         """Distances of all slices of the volumes that take part, one volume after the other."""
         starts, stops = selection.starts[selection.volumes], selection.stops[selection.volumes]
@@ -127,15 +137,15 @@ class Overlap:
 
     def compare(self, query: Query, panel: str, one: Planes, slices: Ints) -> tuple[Floats, Floats]:
         """Distances of some slices, and each cell's part of them, `[n, h, w]`."""
-        other = self.planes[panel].take(slices)
+        own, others = one.level_maps([0])[0], self.planes[panel].level_maps(slices)
+        inside = np.ones(own.shape[1:], dtype=np.bool_)
         if query.region is not None:
-            other = other.within(self._pixels(query, panel))
-        both = one.areas[0] + other.areas  # [n, C]
-        differing = unpack_bits(one.words[0] ^ other.words, one.grid)  # [n, C, H, W]
-        present = np.maximum(np.count_nonzero(both, axis=1), 1)
-        weights = np.where(both > 0, 1 / np.maximum(both, 1), 0) / present[:, None]
-        cells = one.cell_sums(differing, self.engine.index.grid)  # [n, C, h, w]
-        return pair_distances(one, other), np.asarray(np.einsum("nc,nchw->nhw", weights, cells))
+            inside = self._pixels(query, panel)[: len(inside)]
+        grid = self.engine.index.grid
+        distances, cells = np.empty(len(slices)), np.zeros((len(slices), *grid))
+        rows, columns = (np.arange(side) * cells // side for side, cells in zip(own.shape[1:], grid, strict=True))
+        compare_levels(own, others, inside, rows, columns, distances, cells)
+        return distances, cells
 
     def spread(self, query: Query, panel: str) -> float:
         """Standard deviation of the distance between random slices: what a search by both divides by."""
@@ -171,6 +181,45 @@ class Overlap:
 
     def _region_key(self, query: Query) -> bytes:
         return self.engine.region(query).tobytes()
+
+
+@compiled
+def compare_levels(
+    own: Levels,
+    others: Levels,
+    inside: NDArray[np.bool_],
+    rows: Ints,
+    columns: Ints,
+    distances: Floats,
+    cells: Floats,
+) -> None:
+    """1 - mean Dice of a map `[C, H, W]` and others `[n, C, H, W]`, and what pixels in each cell add to it.
+
+    Levels that only one of two maps has in a pixel add 1 over the levels that both have in that class.
+    """
+    classes, height, width = own.shape
+    shares = np.empty(classes)
+    for i in range(len(others)):
+        present, total = 0, 0.0
+        for c in range(classes):
+            shared, both = 0, 0
+            for y in range(height):
+                for x in range(width):
+                    shared += inside[y, x] * min(own[c, y, x], others[i, c, y, x])
+                    both += inside[y, x] * (np.int64(own[c, y, x]) + np.int64(others[i, c, y, x]))
+            shares[c] = 0.0
+            if both > 0:
+                present += 1
+                total += 2.0 * shared / both
+                shares[c] = 1.0 / both
+        distances[i] = 1.0 - total / present if present > 0 else 0.0
+        for c in range(classes):
+            if shares[c] > 0:
+                for y in range(height):
+                    for x in range(width):
+                        if inside[y, x] and own[c, y, x] != others[i, c, y, x]:
+                            apart = abs(np.int64(own[c, y, x]) - np.int64(others[i, c, y, x]))
+                            cells[i, rows[y], columns[x]] += apart * shares[c] / present
 
 
 def pair_distances(one: Planes, other: Planes) -> NDArray[np.float64]:
