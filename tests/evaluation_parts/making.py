@@ -63,10 +63,10 @@ def decomposed(**changes: Any) -> DecomposedPatient:
     return replace(patient, **changes)
 
 
-def tiny_context(folder: Path, *, with_twins: bool = True) -> Context:
+def tiny_context(folder: Path, *, with_twins: bool = True, config: ModelConfig = CONFIG) -> Context:
     """Seven egg-shaped patients and a seeded network."""
     volumes = [make_volume(f"patient-{number}", seed=number) for number in range(7)]
     store = make_store(folder / "store", [v if with_twins else replace(v, twin=None) for v in volumes], GEOMETRY)
     torch.manual_seed(0)
-    save_model(FeatureDecomposingNetwork(CONFIG).eval(), folder / "model")
+    save_model(FeatureDecomposingNetwork(config).eval(), folder / "model")
     return Context.open([store], folder / "model", cache=folder / "cache")
