@@ -43,7 +43,7 @@ def test_known_and_predicted_are_never_mixed(room: Room) -> None:
     expect(known).to_contain_text("cm²")
     largest = room.patients.first.inner_text()
     total = sum(float(area) for area in re.findall(r"([\d.]+) cm²", known.inner_text()))
-    assert "(known)" in largest
+    assert "cm² known" in largest
     assert total == pytest.approx(float(re.findall(r"([\d.]+) cm²", largest)[0]), abs=2.5)  # sampled more coarsely
     expect(room.cards("By both").first.locator("img.card-mask")).to_have_attribute("src", re.compile(r"label\.png"))
     expect(room.cards("Comparators").first.locator("img.card-mask")).to_have_count(0)
@@ -154,11 +154,20 @@ def test_lengths_diameters_and_areas_are_measured_and_kept_in_the_link(room: Roo
     room.drag("Patient", (0.45, 0.55), (0.47, 0.65))
     expect(measured).to_have_attribute("aria-label", re.compile(r"\d × \d+\.\d mm$"))
     room.page.get_by_role("radio", name="Area").click()
+    room.drag("Patient", (0.3, 0.3), (0.4, 0.3))  # encloses nothing
+    expect(measured).to_have_attribute("aria-label", re.compile(r"\d × \d+\.\d mm$"))
     room.drag_through("Patient", (0.6, 0.4), (0.66, 0.45), (0.6, 0.5))
     expect(room.page).to_have_url(re.compile("ms=l"))
     room.page.get_by_text("3 measured").click()
     expect(room.page.get_by_role("list", name="Measurements")).to_contain_text("RANO")
     room.page.keyboard.press("x")
+    room.wait_for("By both")
+    room.page.get_by_text("Export", exact=True).click()
+    with room.page.expect_download() as download:
+        room.page.get_by_role("button", name="Table of matches").click()
+    table = download.value.path().read_text(encoding="utf-8-sig")
+    for measured in ("length_mm", "long_mm", "area_mm2"):
+        assert measured in table
 
 
 def test_the_cursor_tells_where_it_is_and_what_lies_there(room: Room) -> None:
@@ -206,3 +215,46 @@ def test_a_dicom_folder_goes_as_one_study_without_its_names(room: Room) -> None:
     with ZipFile(BytesIO(sent[0][start:])) as study:
         assert study.testzip() is None
         assert [study.read(name)[132:] for name in study.namelist()] == [b"one", b"two"]
+
+
+def test_files_may_be_dropped_anywhere(room: Room) -> None:
+    room.open()
+    dropped = room.page.evaluate_handle(
+        "() => { const all = new DataTransfer(); all.items.add(new File(['sea'], 'holiday.jpg')); return all; }"
+    )
+    room.page.dispatch_event("main", "dragover", {"dataTransfer": dropped})
+    expect(room.page.get_by_text("Drop the patient’s files or folder here")).to_be_visible()
+    room.page.dispatch_event("main", "drop", {"dataTransfer": dropped})
+    expect(room.page.get_by_role("alert").get_by_text("holiday.jpg: not NIfTI")).to_be_visible()
+
+
+def test_the_reading_of_an_upload_shows_names_channels_and_progress(room: Room) -> None:
+    name = "a-patient-with-a-rather-long-name-of-a-file-t1c.nii.gz"
+    upload = {"id": "U", "state": "running", "job": "J", "missing": [], "patient_key": "", "error": None}
+    upload |= {"volume": None, "files": [{"name": name, "bytes": 9, "channel": "t1gd"}]}
+    room.page.route("**/api/v1/uploads**", lambda route: route.fulfill(json=upload))
+    room.page.route("**/api/v1/uploads/U", lambda route: route.fulfill(json=upload))
+    job = {"state": "running", "done": 3, "total": 10, "message": "encoding", "error": None}
+    room.page.route("**/api/v1/jobs/J", lambda route: route.fulfill(json=job))
+    file = FilePayload(name=name, mimeType="", buffer=b"scan")
+    room.page.get_by_label("Files of a patient").set_input_files([file])
+    card = room.page.get_by_role("region", name="Your patient")
+    expect(card.get_by_text(name)).to_be_visible()
+    expect(card.get_by_label(f"Channel of {name}")).to_have_value("t1gd")
+    expect(card.get_by_role("status")).to_contain_text("encoding")
+    expect(card.get_by_role("progressbar")).to_have_attribute("value", "3")
+
+
+def test_a_layout_is_kept_for_the_next_visit_and_n_goes_to_the_next_patient(room: Room) -> None:
+    first = room.open()
+    room.page.get_by_role("radio", name="1", exact=True).click()
+    expect(room.page.get_by_role("figure")).to_have_count(1)
+    room.page.keyboard.press("n")
+    expect(room.page.get_by_role("heading", name=first)).to_have_count(0)
+    room.page.get_by_role("button", name="Previous patient").click()
+    expect(room.page.get_by_role("heading", name=first)).to_be_visible()
+    room.page.evaluate("history.replaceState(null, '', location.pathname)")
+    room.page.goto(room.page.url)
+    room.open()
+    expect(room.page.get_by_role("radio", name="1", exact=True)).to_be_checked()
+    room.page.get_by_role("radio", name="3", exact=True).click()

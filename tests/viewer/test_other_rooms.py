@@ -49,12 +49,20 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-def archive_of(path: Path, folder: Path) -> Archive:
+def archive_of(path: Path, *folders: Path) -> Archive:
+    """An archive of the patients in folders; an empty one without."""
+    add_to(path, *folders)
+    return Archive.open(path, model=shipped_model())
+
+
+def add_to(path: Path, *folders: Path) -> None:
+    """Index as 'diptych index --predict-lesions' does."""
     network = load_model(shipped_model())
     encoder, decode = NetworkEncoder(network), volume_decoder(network, shipped_model())
     with ArchiveWriter.open(path, model=encoder.identity) as writer:
-        index_patients(writer, encoder, find_sources([folder]), options=IndexOptions(), decode=decode)
-    return Archive.open(path, model=shipped_model())
+        for folder in folders:
+            options = IndexOptions(predict_lesions=True)
+            index_patients(writer, encoder, find_sources([folder]), options=options, decode=decode)
 
 
 def patient_of(phantoms: Path, to: Path) -> Path:
@@ -70,6 +78,43 @@ def test_one_patient_has_nobody_to_be_compared_with(visit: Callable[..., Page], 
         room = Room(visit(f"{client.base_url}/"))
         room.open()
         expect(room.lane("By lesion").get_by_text("This archive holds one patient")).to_be_visible()
+
+
+def test_an_empty_archive_says_so_and_shows_a_patient_as_soon_as_there_is_one(
+    visit: Callable[..., Page], phantoms: Path, tmp_path: Path
+) -> None:
+    archive = archive_of(tmp_path / "archive")
+    source = patient_of(phantoms, tmp_path / "one")
+    for labels in source.rglob("*-seg.nii.gz"):
+        labels.unlink()
+    with serving(archive) as client:
+        room = Room(visit(f"{client.base_url}/"))
+        expect(room.page.get_by_text("This archive holds no patient yet")).to_be_visible()
+        add_to(archive.store.path, source)
+        expect(room.patients).to_have_count(1)
+        expect(room.patients.first).to_contain_text("cm² predicted")  # it came without labels
+        room.open()
+        expect(room.page.get_by_text("bars: predicted lesion")).to_be_visible()
+
+
+def test_everything_is_reachable_in_a_narrow_window(visit: Callable[..., Page], served: str) -> None:
+    room = Room(visit(served, token=TOKEN, viewport={"width": 900, "height": 700}))
+    key = room.open()
+    expect(room.patients).to_have_count(0)  # the list gives way to the patient
+    room.page.get_by_role("radio", name="This slice").click()
+    room.wait_for("By lesion")
+    for control in room.page.locator(".top, .reading, .results-bar").locator("button, select, input, summary").all():
+        if not control.is_visible():
+            continue
+        control.scroll_into_view_if_needed()
+        box = control.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 900
+    stage = room.stage("Patient")
+    assert min(stage["width"], stage["height"]) >= 200
+    room.page.get_by_role("button", name="List of patients").click()
+    expect(room.patients.filter(has_text=key)).to_be_visible()
 
 
 def test_one_finger_scrolls_slices_and_two_zoom(visit: Callable[..., Page], served: str) -> None:
@@ -121,12 +166,15 @@ def test_a_link_keeps_the_filters(room: Room, visit: Callable[..., Page], served
         room.page.get_by_label("Metric").select_option("euclidean")
     with room.answered("By lesion", by="abnormal", metric="euclidean", level_mm=10):
         room.page.get_by_role("combobox", name="Level").select_option("10")
+    with room.answered("By lesion", by="abnormal", filter={"text": "0000"}):
+        room.page.get_by_label("Filter matches by patient").fill("0000")
     found = distances(room.found("By lesion"))
     second = Room(visit(served, token=TOKEN))
     second.page.goto(room.page.url)
     expect(second.page.get_by_role("heading", name=key)).to_be_visible()
     expect(second.page.get_by_role("combobox", name="Level")).to_have_value("10")
     expect(second.page.get_by_label("Metric")).to_have_value("euclidean")
+    expect(second.page.get_by_label("Filter matches by patient")).to_have_value("0000")
     assert distances(second.found("By lesion")) == found
 
 

@@ -96,7 +96,7 @@ def test_every_lane_finds_other_patients_nearest_first(room: Room) -> None:
 def test_an_opened_patient_asks_for_patients_and_a_slice_for_slices(room: Room) -> None:
     key = room.open()
     expect(room.page.get_by_role("radio", name="Patient", exact=True)).to_be_checked()
-    expect(room.page.get_by_text("Finds patients: compared as a whole")).to_be_visible()
+    expect(room.page.get_by_text("Finds patients, compared in three dimensions")).to_be_visible()
     expect(room.page.get_by_role("combobox", name="Level")).to_have_count(0)
     for title in ("By lesion", "By both", "By anatomy"):
         found = room.found(title)

@@ -68,6 +68,11 @@ def change_tiles(change: StudyChange, place: int, channel: int) -> list[Pixels]:
     ]
 
 
+def old_image(change: StudyChange, place: int, channel: int) -> Pixels:
+    """The old study where the new one lies, `[H, W, 3]`."""
+    return tile(change.old.images[place, channel], WINDOW)
+
+
 def subtraction(change: StudyChange, place: int, channel: int) -> NDArray[np.float32]:
     """Brighter and darker than before, as colours with opacity, `[H, W, 4]`."""
     old, new = change.old.images[place, channel], change.new.images[place, channel]

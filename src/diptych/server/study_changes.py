@@ -20,14 +20,14 @@ from PIL import Image
 from diptych.drawing.tile import tile_size
 from diptych.progress import Progress
 from diptych.retrieval.change import StudyChange, compare_studies
-from diptych.retrieval.change_figure import cell_map, subtraction
+from diptych.retrieval.change_figure import cell_map, old_image, subtraction
 from diptych.server.cases import Case, Cases
 from diptych.server.jobs import Job, Jobs
 from diptych.server.problems import Problem, not_found
 from diptych.server.slice_pictures import paint_labels
 from diptych.volumes import write_nifti
 
-MapKind = Literal["old", "new", "abnormal", "normal", "subtraction"]
+MapKind = Literal["image", "old", "new", "abnormal", "normal", "subtraction"]
 KEPT = 4
 """Comparisons in memory; each holds both studies as slices."""
 HEIGHT = 512
@@ -50,19 +50,19 @@ class Compared:
         return int(found[0])
 
     def picture(self, z: int, kind: MapKind, channel: str) -> bytes:
-        """A transparent overlay of one slice: a predicted lesion, changed cells, or the plain subtraction."""
+        """The old study in one slice, or a transparent overlay: a predicted lesion, changed cells, the subtraction."""
         place, change = self.place(z), self.change
         size = tile_size(change.new.images.shape[2:], change.new.pixel_spacing, height=HEIGHT)
         if kind in ("old", "new"):
             lesion = change.old_lesion if kind == "old" else change.new_lesion
             return paint_labels(lesion[place], size, self.colours)
-        if kind == "subtraction":
+        if kind in ("abnormal", "normal"):
+            layer, how = cell_map(change, place, kind), Image.Resampling.NEAREST
+        else:
             if channel not in change.new.channels:
                 raise not_found(f"channel {channel}: these studies have {', '.join(change.new.channels)}")
-            layer = subtraction(change, place, change.new.channels.index(channel))
-        else:
-            layer = cell_map(change, place, kind)
-        how = Image.Resampling.BICUBIC if kind == "subtraction" else Image.Resampling.NEAREST
+            number, how = change.new.channels.index(channel), Image.Resampling.BICUBIC
+            layer = (old_image if kind == "image" else subtraction)(change, place, number)
         buffer = BytesIO()
         Image.fromarray(layer.astype(np.uint8)).resize(size, how).save(buffer, "PNG", compress_level=3)
         return buffer.getvalue()

@@ -14,9 +14,10 @@ import { planeFor, sliceSource } from "../reading/sources";
 import { Clipped, SwipeHandle } from "../reading/twin-pane";
 import { AgreementLayer } from "../results/agreement";
 import { LANE_TITLES } from "../results/results";
-import { worthWords } from "../results/worth";
+import { detailWords, worthWords } from "../results/worth";
 import { Segmented, Slider, Toggle } from "../shell/controls";
 import { SliceLayers } from "../reading/slice-layers";
+import { signalWindow, windowWords } from "../reading/windows";
 import { foundIn, nextMatch, type Found } from "./matches";
 import { partnerOf } from "./synchrony";
 
@@ -36,6 +37,7 @@ export function CompareView({ reading, compare }: { reading: SliceRef; compare: 
       volume: volumeOf({ ...now, volumes }, compare.with),
       name: "Match",
       match,
+      compared: partner.slice.z === compare.with.z && reading.z === compare.from,
       lane: found?.lane,
     },
   ];
@@ -59,41 +61,68 @@ export interface Side {
   plane: ReturnType<typeof planeFor>;
   volume: ReturnType<typeof volumeOf>;
   name: string;
-  /** How far it is from the slice that is read, where a search has found it. */
+  /** What a search has found there. */
   match?: Match | undefined;
+  /** Whether the slices shown are those that the search compared; what it says holds for no others. */
+  compared?: boolean;
   lane?: LaneName | undefined;
 }
 
-const titleOf = ({ volume, name }: Side): string => (volume ? volume.patient_key : name);
+const titleOf = ({ volume, name }: Side): string => (volume ? `${name} ${volume.volume_key}` : name);
 
-function noteOf({ slice, volume, match }: Side) {
+/** Where one side is, and in which window. */
+function Note({ side: { slice, volume } }: { side: Side }) {
+  const { channel, windows } = useView((view) => view);
   const height = volume?.z_mm[volume.z_indices.indexOf(slice.z)];
-  const words = [
-    `slice ${slice.z}`,
-    height !== undefined && `${height.toFixed(0)} mm`,
-    match && worthWords(match),
-  ];
-  return <span title={match && distanceWords(match)}>{words.filter(Boolean).join(" · ")}</span>;
+  const shown = signalWindow(volume, windows[channel], channel);
+  const words = [`slice ${slice.z}`, height !== undefined && `${height.toFixed(0)} mm`, shown && windowWords(shown)];
+  return <span>{words.filter(Boolean).join(" · ")}</span>;
+}
+
+/** What a search said of a side; of other slices of it than the one compared, where that one is. */
+function Worth({ side: { match, compared } }: { side: Side }) {
+  if (!match) return null;
+  return (
+    <p class="pane-words" title={detailWords(match)}>
+      {match.whole || compared ? worthWords(match) : `found at slice ${match.z}`}
+    </p>
+  );
+}
+
+interface SideFactsProps {
+  side: Side;
+  compare: Compare;
+  frame: Frame;
+  /** Whether its words stand at the right edge. */
+  across?: boolean;
 }
 
 /** What lies over one side: the agreement map where it is wanted, areas and colours with their source. */
-function SideFacts({ side, compare, frame }: { side: Side; compare: Compare; frame: Frame }) {
+function SideFacts({ side, compare, frame, across }: SideFactsProps) {
   const facts = useLesion(side.slice);
   const source = compare.labels === "known" ? "known" : "predicted";
-  const pointed = side.match && side.lane && { match: side.match, lane: side.lane };
+  const pointed = side.compared && side.match && side.lane && { match: side.match, lane: side.lane };
   return (
     <>
+      <Worth side={side} />
       {compare.agreement && pointed && <AgreementLayer pointed={pointed} frame={frame} plane={side.plane} />}
-      <div class="areas">
+      <div class={across ? "areas across" : "areas"}>
         <Areas part={facts ? facts[source] : undefined} source={source} />
       </div>
     </>
   );
 }
 
+/** What the cursor reads in one side. */
+const cursorOf = ({ slice, volume }: Side, channel: string) => ({
+  depth: volume?.z_mm[volume.z_indices.indexOf(slice.z)],
+  url: volume?.channel_urls[channel],
+});
+
 function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
+  const channel = useView((view) => view.channel);
   return (
-    <Pane title={titleOf(side)} note={noteOf(side)} plane={side.plane}>
+    <Pane title={titleOf(side)} note={<Note side={side} />} cursor={cursorOf(side, channel)} plane={side.plane}>
       {(frame) => (
         <>
           <SliceLayers shown={side} frame={frame} labels={compare.labels} />
@@ -105,20 +134,21 @@ function OnePatient({ side, compare }: { side: Side; compare: Compare }) {
 }
 
 function Swiped({ sides: [left, right], compare }: { sides: [Side, Side]; compare: Compare }) {
-  const share = useView((view) => view.swipe) || 0.5;
   return (
-    <Pane title={`${titleOf(left)} | ${titleOf(right)}`} note={noteOf(right)} plane={left.plane}>
+    <Pane title={`${titleOf(left)} | ${titleOf(right)}`} note={<Note side={right} />} plane={left.plane}>
       {(frame) => (
         <>
           <SliceLayers shown={right} frame={frame} labels={compare.labels} />
-          <Clipped frame={frame} to={share}>
+          <Clipped frame={frame} to={compare.swipe}>
             <SliceLayers shown={left} frame={frame} labels={compare.labels} />
           </Clipped>
+          <SideFacts side={left} compare={compare} frame={frame} />
+          <SideFacts side={right} compare={compare} frame={frame} across />
           <SwipeHandle
             frame={frame}
-            value={share}
+            value={compare.swipe}
             label="Swipe between the two patients"
-            onChange={(value) => set("swipe", Math.max(0.01, value))}
+            onChange={(swipe) => setCompare({ swipe })}
           />
         </>
       )}
@@ -138,7 +168,7 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
   const shown = sides[second ? 1 : 0];
   const note = (
     <>
-      {noteOf(shown)}
+      <Note side={shown} />
       {still && (
         <button type="button" class="quiet" onClick={() => setSecond(!second)}>
           Show the other
@@ -152,6 +182,7 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
         sides.map((side, i) => (
           <div class="layer ground" key={i} style={{ visibility: side === shown ? "visible" : "hidden" }}>
             <SliceLayers shown={side} frame={frame} labels={compare.labels} />
+            <SideFacts side={side} compare={compare} frame={frame} />
           </div>
         ))
       }
@@ -160,6 +191,8 @@ function Blinking({ sides, compare }: { sides: [Side, Side]; compare: Compare })
 }
 
 function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: Compare; found: Found | null }) {
+  const match = found?.matches[found.place];
+  const hasMap = Boolean(match && Object.keys(match.agreement).length);
   const opacity = useView((view) => view.opacity);
   return (
     <div class="bar">
@@ -196,7 +229,7 @@ function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: C
       <Segmented
         label="How to compare"
         choices={[
-          ["side", "Side by side"],
+          ["side", "Beside", "Side by side"],
           ["swipe", "Swipe", "One over the other, with a handle (V)"],
           ["blink", "Blink", "One after the other (B)"],
         ]}
@@ -206,26 +239,32 @@ function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: C
       <Segmented
         label="Lesion overlay"
         choices={[
-          ["none", "No overlay"],
+          ["none", "None", "No overlay"],
           ["predicted", "Predicted"],
           ["known", "Known"],
         ]}
         value={compare.labels}
         onChange={(labels) => setCompare({ labels })}
       />
-      <Slider
-        label="Opacity of the overlay"
-        value={opacity}
-        min={0.1}
-        max={1}
-        step={0.05}
-        disabled={compare.labels === "none"}
-        onChange={(value) => set("opacity", value)}
-      />
+      {compare.labels !== "none" && (
+        <Slider
+          label="Opacity of the overlay"
+          value={opacity}
+          min={0.1}
+          max={1}
+          step={0.05}
+          onChange={(value) => set("opacity", value)}
+        />
+      )}
       <Toggle
         label="Agreement"
-        on={compare.agreement}
-        hint="Which cells agree with the slice that was asked about (Y)"
+        on={compare.agreement && hasMap}
+        disabled={!hasMap}
+        hint={
+          hasMap
+            ? "Which cells agree, in the slices that were compared (Y)"
+            : "Whole patients were compared, not cells of one slice: ask about this slice for the map"
+        }
         onChange={(agreement) => setCompare({ agreement })}
       />
       <span class="spring" />
@@ -236,7 +275,7 @@ function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: C
         onClickCapture={closeCompare}
         title="Ask for this patient's anatomy with the match's lesion"
       >
-        Compose both
+        Compose
       </button>
       <button
         type="button"
@@ -244,11 +283,8 @@ function CompareBar({ reading, compare, found }: { reading: SliceRef; compare: C
         onClick={() => open(compare.with)}
         title="Make the match the patient who is read"
       >
-        Read the match
+        Read match
       </button>
     </div>
   );
 }
-
-const distanceWords = ({ distance, normal_part, abnormal_part }: Match): string =>
-  `Distance ${distance.toFixed(2)} = ${normal_part.toFixed(2)} anatomy + ${abnormal_part.toFixed(2)} lesion`;

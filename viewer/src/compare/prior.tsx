@@ -7,6 +7,8 @@ import { closePrior, set, setPrior, showPrior, useView } from "../state/actions"
 import { messageOf, useData, volumeOf } from "../state/data";
 import type { Prior, SliceRef } from "../state/view";
 import { ChannelStrip } from "../reading/channel-strip";
+import { Brightness } from "../reading/changed-pane";
+import { squareCentimetres } from "../reading/lesion-facts";
 import { Pane } from "../reading/pane";
 import { Picture } from "../reading/picture";
 import { planeOf, type Frame } from "../reading/plane";
@@ -40,6 +42,13 @@ export function TimeLine() {
     };
   }, [patient, version]);
   if (studies.length < 2) return null;
+  // Whichever is chosen, the later study is the present one.
+  const put = (key: string) => {
+    const place = studies.findIndex(({ volume_key }) => volume_key === key);
+    const later = place > studies.findIndex(({ volume_key }) => volume_key === reading?.key) ? studies[place] : undefined;
+    if (later && reading) showPrior(reading.key, { kind: "volume", key, z: later.representative_z });
+    else showPrior(key);
+  };
   return (
     <ol class="time-line" aria-label="Studies of this patient">
       {studies.map(({ volume_key, study_date }) => (
@@ -49,8 +58,8 @@ export function TimeLine() {
             aria-current={volume_key === reading?.key}
             aria-pressed={volume_key === prior}
             disabled={volume_key === reading?.key}
-            title={volume_key === reading?.key ? "The study that is read" : `Put ${volume_key} beside the study that is read`}
-            onClick={() => showPrior(volume_key)}
+            title={volume_key === reading?.key ? "The study that is read" : `Put ${volume_key} beside the study that is read; the earlier of both is the prior`}
+            onClick={() => put(volume_key)}
           >
             {study_date ?? volume_key.slice((patient ?? "").length).replace(/^[-_]/, "") ?? volume_key}
           </button>
@@ -126,9 +135,18 @@ function PriorPane({ reading, prior, change }: SideProps) {
   const depth = volume?.z_mm[volume.z_indices.indexOf(reading.z)];
   const url = change?.channel_urls[channel];
   return (
-    <Pane title={`Prior ${prior.key}`} note={<span>{titleOf(channel)}, moved onto the present study</span>} plane={plane} cursor={{ depth, url }}>
+    <Pane
+      title={`Prior ${earlier?.study_date ?? prior.key}`}
+      note={<span>{titleOf(channel)}, moved onto the present</span>}
+      plane={plane}
+      cursor={{ depth, url }}
+    >
       {(frame) => (
         <>
+          {change && <MapLayer reading={reading} prior={prior} change={change} kind="image" frame={frame} />}
+          {change && !change.slices.some(({ z }) => z === reading.z) && (
+            <p class="pane-words">the studies share no brain at this height</p>
+          )}
           {change && volume && url && (
             <VolumeLayer
               depth={depth}
@@ -139,7 +157,12 @@ function PriorPane({ reading, prior, change }: SideProps) {
               window={signalWindow(earlier ?? volume, windows[channel], channel)}
             />
           )}
-          {change && prior.show === "lesions" && <MapLayer reading={reading} prior={prior} change={change} kind="old" frame={frame} />}
+          {change && prior.show === "lesions" && (
+            <>
+              <MapLayer reading={reading} prior={prior} change={change} kind="old" frame={frame} />
+              <MapLegend reading={reading} change={change} kind="old" />
+            </>
+          )}
         </>
       )}
     </Pane>
@@ -154,15 +177,20 @@ function CurrentPane({ reading, prior, change }: SideProps) {
   const kind = prior.show === "lesions" ? "new" : prior.show;
   return (
     <Pane
-      title={`Present ${reading.key}`}
-      note={<span>{titleOf(channel)}</span>}
+      title={`Present ${volume?.study_date ?? reading.key}`}
+      note={<span>{[titleOf(channel), volume?.patient_key].filter(Boolean).join(" · ")}</span>}
       plane={plane}
       cursor={{ depth, url: volume?.channel_urls[channel] }}
     >
       {(frame) => (
         <>
           <SliceLayers shown={{ slice: reading, plane, volume, name: "Present" }} frame={frame} labels="none" />
-          {change && kind !== "none" && <MapLayer reading={reading} prior={prior} change={change} kind={kind} frame={frame} />}
+          {change && kind !== "none" && (
+            <>
+              <MapLayer reading={reading} prior={prior} change={change} kind={kind} frame={frame} />
+              <MapLegend reading={reading} change={change} kind={kind} />
+            </>
+          )}
         </>
       )}
     </Pane>
@@ -170,12 +198,15 @@ function CurrentPane({ reading, prior, change }: SideProps) {
 }
 
 const ALTS = {
+  image: "Prior",
   old: "Predicted lesion before",
   new: "Predicted lesion now",
   abnormal: "Cells whose lesion code changed",
   normal: "Cells whose anatomy code changed",
   subtraction: "Brighter (violet) or darker (green) than before",
 };
+
+const OWN_OPACITY: Partial<Record<keyof typeof ALTS, number>> = { image: 1, subtraction: 0.85 };
 
 function MapLayer({ reading, prior, change, kind, frame }: SideProps & { kind: keyof typeof ALTS; frame: Frame }) {
   const { channel, opacity } = useView((view) => view);
@@ -193,10 +224,51 @@ function MapLayer({ reading, prior, change, kind, frame }: SideProps & { kind: k
       frame={shifted}
       plane={own}
       alt={ALTS[kind]}
-      opacity={kind === "subtraction" ? 0.85 : opacity}
+      opacity={OWN_OPACITY[kind] ?? opacity}
     />
   );
 }
+
+/** What the colours of a map mean, and how much lesion the slice shows. */
+function MapLegend({ reading, change, kind }: { reading: SliceRef; change: ChangeInfo; kind: keyof typeof ALTS }) {
+  const classes = useData((now) => now.archive?.lesion_classes) ?? [];
+  const slice = change.slices.find(({ z }) => z === reading.z);
+  if (kind === "subtraction") return (
+      <div class="areas">
+        <Brightness than="than before" />
+      </div>
+    );
+  if (kind === "abnormal" || kind === "normal") {
+    return (
+      <ul class="areas areas-list" aria-label="Changed cells">
+        <li>
+          <i class="changed-cells" aria-hidden="true" />
+          {kind === "abnormal" ? "lesion code changed" : "anatomy code changed"}
+        </li>
+      </ul>
+    );
+  }
+  return (
+    <ul class="areas areas-list" aria-label={ALTS[kind]}>
+      <li class="areas-source">
+        predicted {slice && <b>{squareCentimetres(kind === "old" ? slice.old_mm2 : slice.new_mm2)}</b>}
+      </li>
+      {classes
+        .filter(({ id }) => id > 0)
+        .map(({ id, name, colour }) => (
+          <li key={id}>
+            <i style={{ background: colour }} aria-hidden="true" />
+            {name}
+          </li>
+        ))}
+    </ul>
+  );
+}
+
+const percentWords = (percent: number): string => {
+  const whole = Math.round(Math.abs(percent));
+  return `${whole === 0 ? "±" : percent > 0 ? "+" : "−"}${whole} %`;
+};
 
 const RANO = { none: "", new: "new", gone: "gone", increased: "increased", stable: "stable", decreased: "decreased" };
 
@@ -209,7 +281,7 @@ function ChangeWords({ change }: { change: ChangeInfo }) {
         {change.classes.map(({ name, old_ml, new_ml, percent, rano }) => (
           <li key={name}>
             {name} <b>{`${old_ml.toFixed(1)} → ${new_ml.toFixed(1)} ml`}</b>{" "}
-            {percent !== null && `${percent > 0 ? "+" : ""}${percent.toFixed(0)} %`} <i>{RANO[rano]}</i>
+            {percent !== null && percentWords(percent)} <i>{RANO[rano]}</i>
           </li>
         ))}
       </ul>

@@ -77,19 +77,24 @@ function Legend({ difference, lesion, known }: { difference: boolean; lesion: bo
   return (
     <div class="areas">
       {lesion && <Areas part={part ?? undefined} source={known ? "known" : "predicted"} />}
-      {difference && (
-        <ul class="areas-list" aria-label="Compared with the healthy twin">
-          <li class="areas-source">than the twin</li>
-          <li>
-            <i class="brighter" aria-hidden="true" />
-            brighter
-          </li>
-          <li>
-            <i class="darker" aria-hidden="true" />
-            darker
-          </li>
-        </ul>
-      )}
+      {difference && <Brightness than="than the twin" />}
     </div>
+  );
+}
+
+/** The colours of a difference, which are those of no class of lesion. */
+export function Brightness({ than }: { than: string }) {
+  return (
+    <ul class="areas-list brightness" aria-label={`Brighter or darker ${than}`}>
+      <li class="areas-source">{than}</li>
+      <li>
+        <i class="brighter" aria-hidden="true" />
+        brighter
+      </li>
+      <li>
+        <i class="darker" aria-hidden="true" />
+        darker
+      </li>
+    </ul>
   );
 }

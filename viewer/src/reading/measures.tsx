@@ -4,6 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { addMeasure, goTo, removeMeasure, set, useView } from "../state/actions";
 import type { Measure, MeasureKind, Tool as ToolName } from "../state/view";
 import { Segmented } from "../shell/controls";
+import { Menu } from "../shell/menu";
 import { toScreen, type Frame, type Place } from "./plane";
 import type { Tool } from "./pointer";
 
@@ -66,7 +67,7 @@ export function useMeasureTool(z: number): MeasureTool | undefined {
     up() {
       const done = latest.current && finished(latest.current);
       if (done) addMeasure(done);
-      if (done || (latest.current && !worthKeeping(latest.current))) draw(null);
+      if (done || !latest.current || !awaitsMore(latest.current)) draw(null);
     },
   };
 }
@@ -86,7 +87,9 @@ function perpendicular(points: readonly Place[], place: Place): Place {
   return [start[0] + along * x, start[1] + along * y];
 }
 
-const worthKeeping = ({ points }: Measure): boolean => distance(points[0]!, points.at(-1)!) >= SHORTEST_MM;
+/** Whether the first of two diameters stands, and the second is still to be drawn. */
+const awaitsMore = ({ kind, points }: Measure): boolean =>
+  kind === "bidirectional" && points.length === 2 && distance(points[0]!, points[1]!) >= SHORTEST_MM;
 
 /** What is whole and large enough to keep; the longer diameter comes first. */
 function finished(measure: Measure): Measure | null {
@@ -151,21 +154,22 @@ export function MeasureControls() {
     <span class="group">
       <Segmented label="Tool" choices={TOOLS} value={tool} onChange={(next) => set("tool", next)} />
       {measures.length > 0 && (
-        <details class="menu">
-          <summary class="quiet">{measures.length} measured</summary>
-          <ul class="menu-items measured" aria-label="Measurements">
-            {measures.map((measure, i) => (
-              <li key={i}>
-                <button type="button" onClick={() => goTo(measure.z)} title="Go to its slice">
-                  {TITLES[measure.kind]} {measureWords(measure)} <span class="hint">slice {measure.z}</span>
-                </button>
-                <button type="button" aria-label={`Remove ${measureWords(measure)}`} onClick={() => removeMeasure(measure)}>
-                  ✕
-                </button>
-              </li>
-            ))}
-          </ul>
-        </details>
+        <Menu title={`${measures.length} measured`}>
+          {() => (
+            <ul class="menu-items measured" aria-label="Measurements">
+              {measures.map((measure, i) => (
+                <li key={i}>
+                  <button type="button" onClick={() => goTo(measure.z)} title="Go to its slice">
+                    {TITLES[measure.kind]} {measureWords(measure)} <span class="hint">slice {measure.z}</span>
+                  </button>
+                  <button type="button" aria-label={`Remove ${measureWords(measure)}`} onClick={() => removeMeasure(measure)}>
+                    ✕
+                  </button>
+                </li>
+              ))}
+            </ul>
+          )}
+        </Menu>
       )}
     </span>
   );

@@ -31,7 +31,9 @@ function ScannedPane({ plane }: { plane: Plane }) {
   const pointed = useData((now) => now.pointed);
   if (!view.reading) return null;
   const slice = view.reading;
-  const note = view.ask.mode === "region" ? "drag to mark a region" : `${titleOf(view.channel)}${overlayWords(view.overlay)}`;
+  const hasLabels = Boolean(volume?.label_urls.lesion);
+  const note =
+    view.ask.mode === "region" ? "drag to mark a region" : `${titleOf(view.channel)}${overlayWords(view.overlay, hasLabels)}`;
   const depth = volume?.z_mm[volume.z_indices.indexOf(slice.z)];
   return (
     <Pane
@@ -61,8 +63,11 @@ function ScannedPane({ plane }: { plane: Plane }) {
   );
 }
 
-const overlayWords = (overlay: "none" | "predicted" | "known"): string =>
-  overlay === "none" ? "" : `, ${overlay} lesion`;
+/** Nobody may take a patient without labels for one without lesion. */
+function overlayWords(overlay: "none" | "predicted" | "known", hasLabels: boolean): string {
+  if (overlay === "known" && !hasLabels) return ", no known labels";
+  return overlay === "none" ? "" : `, ${overlay} lesion`;
+}
 
 interface ChannelProps {
   slice: SliceRef;

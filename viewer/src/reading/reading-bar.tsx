@@ -10,7 +10,7 @@ import { Segmented, Select, Slider, Toggle } from "../shell/controls";
 import { TimeLine } from "../compare/prior";
 import { MeasureControls } from "./measures";
 import { SeriesInfo } from "./series-info";
-import { signalWindow } from "./windows";
+import { signalWindow, windowWords } from "./windows";
 
 const HANGINGS: [Hanging, string, string][] = [
   ["one", "1", "The patient alone (H)"],
@@ -113,7 +113,7 @@ function WindowControls() {
       />
       {shown && (
         <output class="window-words" title="Window width and level, in this patient's signal">
-          W {Math.round(shown[1] - shown[0])} L {Math.round((shown[0] + shown[1]) / 2)}
+          {windowWords(shown)}
         </output>
       )}
       <button type="button" class="quiet" disabled={!changed} onClick={resetPicture} title="Usual window, whole picture (0)">

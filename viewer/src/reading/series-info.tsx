@@ -1,23 +1,19 @@
 /** What is known of the images themselves: voxels, signal, where labels come from, what the reader of files noticed. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import * as api from "../api/client";
 import { titleOf, type ChannelSignal } from "../api/types";
 import { useView } from "../state/actions";
 import { useData, volumeOf } from "../state/data";
+import { Menu } from "../shell/menu";
 
 const SOURCES = { labels: "a label map", predicted: "the model's prediction", unknown: "nowhere: unknown" };
 
 export function SeriesInfo() {
-  const menu = useRef<HTMLDetailsElement>(null);
-  const [open, setOpen] = useState(false);
   return (
-    <details class="menu series" ref={menu} onToggle={() => setOpen(Boolean(menu.current?.open))}>
-      <summary class="quiet" title="About these images">
-        Info
-      </summary>
-      {open && <Facts />}
-    </details>
+    <Menu title="Info" hint="About these images" name="series">
+      {() => <Facts />}
+    </Menu>
   );
 }
 

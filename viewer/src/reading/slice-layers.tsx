@@ -32,16 +32,17 @@ export function SliceLayers({
   const opacity = useView((view) => view.opacity);
   const { slice, plane, volume, name } = shown;
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
-  const source = sliceSource(slice, plane);
+  const source = sliceSource(slice, plane, volume);
   const height = pictureHeight(frame, plane);
   return (
     <>
       <Picture
-        url={source.picture("image", channel, window, height)}
+        url={source.picture("image", channel, window, height) ?? source.picture("reconstruction", channel, window, height)}
         frame={frame}
         plane={plane}
         alt={`${name}, slice ${slice.z}, ${titleOf(channel)}`}
       />
+      {volume?.has_pixels === false && <p class="pane-words safety">decoded from its code: no image is kept</p>}
       {volume?.channel_urls[channel] && (
         <VolumeLayer
           depth={volume.z_mm[volume.z_indices.indexOf(slice.z)]}

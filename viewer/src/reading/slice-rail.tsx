@@ -42,11 +42,11 @@ export function SliceRail({ note }: { note?: string | false }) {
 }
 
 const profileWords = ({ lesion_source }: Volume): string =>
-  lesion_source === "unknown" ? "No lesion areas are known" : `Bars: ${lesion_source === "labels" ? "known" : "predicted"} lesion area by slice`;
+  lesion_source === "unknown" ? "No lesion areas are known; 'diptych index --predict-lesions' takes them from the prediction" : `Bars: ${lesion_source === "labels" ? "known" : "predicted"} lesion area by slice`;
 
 /** Whether the bars are known or predicted, in one word. */
 function ProfileSource({ volume }: { volume: Volume }) {
-  const word = { labels: "known lesion", predicted: "predicted lesion", unknown: "lesion unknown" }[volume.lesion_source];
+  const word = { labels: "bars: known lesion", predicted: "bars: predicted lesion", unknown: "lesion unknown" }[volume.lesion_source];
   return <span class="profile-source">{word}</span>;
 }
 

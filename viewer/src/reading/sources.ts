@@ -1,7 +1,7 @@
 /** Which pictures the panes show: of the slice that is read, or of the painted or composed one that is asked about. */
 
 import * as api from "../api/client";
-import type { Channel, Pictures, Range } from "../api/types";
+import type { Channel, Pictures, Range, Volume } from "../api/types";
 import type { Data } from "../state/data";
 import { volumeOf } from "../state/data";
 import type { SliceRef, View } from "../state/view";
@@ -31,11 +31,16 @@ export function planeFor(now: Data, slice: SliceRef | null): Plane {
   return known;
 }
 
-/** Pictures of one slice, straight from its address. */
-export function sliceSource(slice: SliceRef, plane: Plane): Source {
+/** What an archive of codes alone cannot show. */
+const SCANNED: readonly (keyof Pictures)[] = ["image", "label", "refined"];
+
+/** Pictures of one slice, straight from its address; of a volume that keeps no images, only what codes decode to. */
+export function sliceSource(slice: SliceRef, plane: Plane, volume?: Volume): Source {
+  const codesOnly = volume?.has_pixels === false;
   return {
     plane,
-    picture: (kind, channel, window, height) => api.pictureUrl(slice, kind, { channel, window, height }),
+    picture: (kind, channel, window, height) =>
+      codesOnly && SCANNED.includes(kind) ? null : api.pictureUrl(slice, kind, { channel, window, height }),
   };
 }
 
@@ -43,9 +48,10 @@ export function sliceSource(slice: SliceRef, plane: Plane): Source {
 export function sourceOf(view: View, now: Data): Source | null {
   const slice = planeSlice(view);
   const plane = planeFor(now, slice);
-  if (view.ask.mode === "slice" || view.ask.mode === "region") return slice && sliceSource(slice, plane);
+  const own = slice && sliceSource(slice, plane, volumeOf(now, slice));
+  if (view.ask.mode !== "sketch" && view.ask.mode !== "compose") return own;
   const pictures = now.subject.view?.pictures;
-  if (!pictures) return view.ask.mode === "sketch" && slice ? sliceSource(slice, plane) : null;
+  if (!pictures) return view.ask.mode === "sketch" ? own : null;
   return {
     plane,
     picture: (kind, channel, window, height) => {

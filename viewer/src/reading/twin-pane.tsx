@@ -27,15 +27,10 @@ export function TwinPane({ source, sketch }: { source: Source; sketch?: SketchTo
   const window = useSettled(pictureWindow(volume, { windows }, channel), 150);
   const { plane } = source;
   const refined = canRefine && twin === "refined" && !sketch;
-  const words = canRefine ? "generated" : "generated, not a scan"; // beside the choice there is no room for more
-  const note = (
-    <>
-      <span class="safety">{words}</span>
-      {canRefine && !sketch && (
-        <Segmented label="Which twin" choices={TWINS} value={twin} onChange={(value) => set("twin", value)} />
-      )}
-    </>
+  const note = canRefine && !sketch && (
+    <Segmented label="Which twin" choices={TWINS} value={twin} onChange={(value) => set("twin", value)} />
   );
+  const words = refined ? "the scan, generated where a lesion is predicted" : "generated, not a scan";
   return (
     <Pane title="Healthy twin" note={note} plane={plane} tool={sketch}>
       {(frame) => {
@@ -58,6 +53,7 @@ export function TwinPane({ source, sketch }: { source: Source; sketch?: SketchTo
                 <Picture url={original} frame={frame} plane={plane} alt="Original" />
               </Clipped>
             )}
+            <p class="pane-words safety">{words}</p>
             {sketch && <SketchLayer frame={frame} plane={plane} drawing={sketch.drawing} />}
             <SwipeHandle
               frame={frame}

@@ -12,6 +12,9 @@ export function signalWindow(volume: Volume | undefined, chosen: Range | undefin
   return [usual[0] + chosen[0] * width, usual[0] + chosen[1] * width];
 }
 
+/** Width and level, as radiologists say them. */
+export const windowWords = ([low, high]: Range): string => `W ${Math.round(high - low)} L ${Math.round((low + high) / 2)}`;
+
 /** The window that pictures must be asked for: none where the usual one is shown anyway. */
 export function pictureWindow(
   volume: Volume | undefined,

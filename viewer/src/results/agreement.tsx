@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { CellGrid, Match } from "../api/types";
 import type { LaneName } from "../state/data";
+import type { Cell } from "../state/view";
 import { fieldBox, type Frame, type Plane } from "../reading/plane";
 
 /** Disagreement by cell, 0 to 1: of the panel that the lane compares, or the larger of both. */
@@ -17,11 +18,21 @@ export function disagreement(match: Match, lane: LaneName): CellGrid | null {
   );
 }
 
+const EQUAL = 0.005;
+
 /** In words, for those who do not see it. */
 export function agreementWords(grid: CellGrid): string {
   const cells = grid.flat();
-  const equal = cells.filter((value) => value < 0.005).length;
+  const equal = cells.filter((value) => value < EQUAL).length;
   return `${equal} of ${cells.length} cells equal`;
+}
+
+/** How many cells of a region are equal; no more than the distance where a match was moved or nothing is marked. */
+export function cellWords(match: Match, lane: LaneName, region: readonly Cell[]): string {
+  const grid = match.shift ? null : disagreement(match, lane);
+  if (!grid || !region.length) return `not rated, distance ${match.distance.toFixed(2)}`;
+  const equal = region.filter(([row, column]) => (grid[row]?.[column] ?? 1) < EQUAL).length;
+  return `${equal} of ${region.length} marked cells equal`;
 }
 
 /** Teal where the slices agree, a white veil the more they differ; no class of lesion has these colours. */
@@ -33,7 +44,7 @@ export function AgreementMap({ grid }: { grid: CellGrid }) {
     if (!context) return;
     const pixels = context.createImageData(columns, rows);
     grid.flat().forEach((value, i) => {
-      const colour = value < 0.005 ? [64, 200, 180, 70] : [255, 255, 255, Math.round(20 + 170 * value)];
+      const colour = value < EQUAL ? [64, 200, 180, 70] : [255, 255, 255, Math.round(20 + 170 * value)];
       pixels.data.set(colour, i * 4);
     });
     context.putImageData(pixels, 0, 0);

@@ -9,7 +9,7 @@ import { data, useData, volumeOf, type LaneName } from "../state/data";
 import type { SliceRef } from "../state/view";
 import { useSettled } from "../reading/hooks";
 import { squareCentimetres, useLesion } from "../reading/lesion-facts";
-import { AgreementMap, agreementWords, disagreement } from "./agreement";
+import { AgreementMap, agreementWords, cellWords, disagreement } from "./agreement";
 import { comparedParts, detailWords, isPoor, lesionWords, levelWords, mainWorth, worthWords } from "./worth";
 
 const PICTURE = 320;
@@ -75,6 +75,7 @@ export function Card({ match, lane }: { match: Match; lane: LaneName }) {
             <span class="unseen">Rank </span>
             {match.rank}
           </b>
+          {isPoor(match, lane) && <span class="poor-mark">poor</span>}
           {(scrolled || whole) && <span class="card-slice">slice {z}</span>}
           {!match.image_url && <span class="card-slice">decoded, no image kept</span>}
           {overlay === "known" && !match.label_url && lane !== "comparators" && <span class="card-slice">no known labels</span>}
@@ -103,10 +104,11 @@ function Doubt({ match, predicted }: { match: Match; predicted: number | undefin
 
 const DOUBTFUL_MM2 = 20;
 
-/** Agreement on one scale for all lanes; the distance alone where the server knows no better. */
+/** Agreement on one scale for all lanes; of a region, how many of its cells agree. */
 function WorthBar({ match, lane }: { match: Match; lane: LaneName }) {
   const worth = mainWorth(match, lane);
-  if (worth === null) return <span class="card-place">distance {match.distance.toFixed(2)}</span>;
+  const region = useView((view) => view.ask.mode === "region" ? view.ask.region : []);
+  if (worth === null) return <span class="worth-words">{cellWords(match, lane, region)}</span>;
   return (
     <span class="worth">
       <span class="worth-bar" aria-hidden="true">

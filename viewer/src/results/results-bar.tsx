@@ -68,7 +68,7 @@ export function ResultsBar() {
       </div>
       {whole ? (
         <span class="finds">
-          Finds <b>patients</b>: compared as a whole, in three dimensions
+          Finds <b>patients</b>, compared in three dimensions
         </span>
       ) : (
         <>
@@ -95,17 +95,19 @@ export function ResultsBar() {
       />
       {archive && archive.sources.length > 1 && (
         <Select
-          label="Source"
+          label="Source of matches"
+          bare
           value={question.source}
-          choices={[["", "all"], ...archive.sources.map((name) => [name, name] as const)]}
+          choices={[["", "all sources"], ...archive.sources.map((name) => [name, name] as const)]}
           onChange={(source) => askWith({ source })}
         />
       )}
       {archive && archive.tags.length > 0 && (
         <Select
-          label="Tag"
+          label="Tag of matches"
+          bare
           value={question.tag}
-          choices={[["", "any"], ...archive.tags.map((name) => [name, name] as const)]}
+          choices={[["", "any tag"], ...archive.tags.map((name) => [name, name] as const)]}
           onChange={(tag) => askWith({ tag })}
         />
       )}
@@ -128,9 +130,10 @@ export function ResultsBar() {
         />
       )}
       <Select
-        label="Top"
+        label="Number of matches"
+        bare
         value={String(question.top)}
-        choices={TOPS.map((top) => [String(top), String(top)])}
+        choices={TOPS.map((top) => [String(top), `top ${top}`])}
         onChange={(top) => askWith({ top: Number(top) })}
       />
     </div>

@@ -7,7 +7,7 @@ import { prefer, usePreferences } from "../state/preferences";
 import { lookNow } from "../state/opening";
 import { Card } from "./card";
 import { ResultsBar, usePatients } from "./results-bar";
-import { isNothing, shareWords } from "./worth";
+import { isNothing, isTied, shareWords } from "./worth";
 
 export const LANE_TITLES: Record<LaneName, [title: string, slices: string, patients: string]> = {
   normal: ["By anatomy", "slices of the same brain, whatever the lesion", "patients with such a brain, whatever the lesion"],
@@ -72,6 +72,11 @@ function LaneRow({ name }: { name: LaneName }) {
       {shown && lane.answer && isNothing(lane.answer, name) && (
         <p class="nothing-alike safety" role="status">
           Nothing like it in this archive: the best match below agrees {shareWords(lane.answer.matches[0]!, name)} only.
+        </p>
+      )}
+      {shown && lane.answer && isTied(lane.answer) && (
+        <p class="nothing-alike safety" role="status">
+          All of these are equally near: their order means nothing.
         </p>
       )}
       {shown && matches.length > 0 && (

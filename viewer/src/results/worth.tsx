@@ -44,6 +44,10 @@ export function isNothing({ matches }: Answer, lane: string): boolean {
   return values.length > 0 && Math.max(...values) < NOTHING;
 }
 
+/** Whether an answer's order means nothing: no match is nearer than another. */
+export const isTied = ({ matches }: Answer): boolean =>
+  matches.length > 1 && matches.every(({ distance }) => Math.abs(distance - matches[0]!.distance) < 1e-6);
+
 const percent = (value: number): string => `${Math.round(value * 100)}\u00a0%`;
 
 export const shareWords = (match: Match, lane: string): string => percent(mainWorth(match, lane) ?? 0);

@@ -95,15 +95,17 @@ export function Toggle({
   label,
   on,
   hint,
+  disabled,
   onChange,
 }: {
   label: string;
   on: boolean;
   hint?: string;
+  disabled?: boolean;
   onChange: (on: boolean) => void;
 }) {
   return (
-    <button type="button" class="toggle" aria-pressed={on} title={hint} onClick={() => onChange(!on)}>
+    <button type="button" class="toggle" aria-pressed={on} disabled={disabled} title={hint} onClick={() => onChange(!on)}>
       {label}
     </button>
   );

@@ -1,63 +1,61 @@
 /** What can be taken away: the answer as a figure or a table, the predicted mask and the healthy twin as volumes. */
 
-import { useRef } from "preact/hooks";
 import * as api from "../api/client";
 import { titleOf, type ExportFormat } from "../api/types";
 import { asked } from "../state/effects";
 import { useView, view } from "../state/actions";
 import { messageOf, say, useData, volumeOf } from "../state/data";
 import { lanesOf } from "../state/asking";
+import { Menu } from "./menu";
 import { PacsItems } from "./pacs-items";
 import { laneTitle } from "../results/results";
 import { valuesOf } from "../reading/measures";
 
 export function ExportMenu() {
-  const menu = useRef<HTMLDetailsElement>(null);
   const reading = useView((now) => now.reading);
   const channel = useView((now) => now.channel);
   const volume = useData((now) => volumeOf(now, reading));
   const answered = useData((now) => Object.values(now.lanes).some((lane) => lane.answer));
   const twin = volume?.export_urls[`twin-${channel}`];
-  const act = (work: Promise<void>) => {
-    if (menu.current) menu.current.open = false;
-    work.catch((cause: unknown) => say(messageOf(cause), "error"));
-  };
+  const items = (act: (work: Promise<void>) => void) => (
+    <div class="menu-items">
+      <button type="button" disabled={!answered} onClick={() => act(saveAnswer("figure"))}>
+        Figure of the answer (PNG)
+      </button>
+      <button type="button" disabled={!answered} onClick={() => act(saveAnswer("csv"))}>
+        Table of matches (CSV)
+      </button>
+      <button type="button" disabled={!answered} onClick={() => act(saveAnswer("json"))}>
+        Matches with all cells (JSON)
+      </button>
+      <hr />
+      <button
+        type="button"
+        disabled={!volume?.export_urls.mask}
+        onClick={() => act(saveVolume(volume?.export_urls.mask, `${volume?.volume_key}-predicted-lesion.nii.gz`))}
+      >
+        Predicted lesion (NIfTI)
+      </button>
+      <button
+        type="button"
+        disabled={!twin}
+        onClick={() => act(saveVolume(twin, `${volume?.volume_key}-healthy-twin-${channel}.nii.gz`))}
+      >
+        {`Healthy twin, ${titleOf(channel)} (NIfTI)`}
+      </button>
+      <PacsItems />
+      <p class="hint">Answers hold all lanes, and what was measured.</p>
+    </div>
+  );
   return (
-    <details
-      class="menu"
-      ref={menu}
-      onKeyDown={(event) => event.key === "Escape" && menu.current && (menu.current.open = false)}
-    >
-      <summary class="quiet">Export</summary>
-      <div class="menu-items">
-        <button type="button" disabled={!answered} onClick={() => act(saveAnswer("figure"))}>
-          Figure of the answer (PNG)
-        </button>
-        <button type="button" disabled={!answered} onClick={() => act(saveAnswer("csv"))}>
-          Table of matches (CSV)
-        </button>
-        <button type="button" disabled={!answered} onClick={() => act(saveAnswer("json"))}>
-          Matches with all cells (JSON)
-        </button>
-        <hr />
-        <button
-          type="button"
-          disabled={!volume?.export_urls.mask}
-          onClick={() => act(saveVolume(volume?.export_urls.mask, `${volume?.volume_key}-predicted-lesion.nii.gz`))}
-        >
-          Predicted lesion (NIfTI)
-        </button>
-        <button
-          type="button"
-          disabled={!twin}
-          onClick={() => act(saveVolume(twin, `${volume?.volume_key}-healthy-twin-${channel}.nii.gz`))}
-        >
-          {`Healthy twin, ${titleOf(channel)} (NIfTI)`}
-        </button>
-        <PacsItems />
-        <p class="hint">Answers hold all lanes, and what was measured.</p>
-      </div>
-    </details>
+    <Menu title="Export">
+      {(close) =>
+        items((work) => {
+          close();
+          work.catch((cause: unknown) => say(messageOf(cause), "error"));
+        })
+      }
+    </Menu>
   );
 }
 

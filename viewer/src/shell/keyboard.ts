@@ -21,6 +21,8 @@ import { nextMatch } from "../compare/matches";
 import { hang } from "../reading/reading-bar";
 import { cine } from "../reading/slice-rail";
 import { data } from "../state/data";
+import { loadWorklist } from "../state/effects";
+import { closeMenu } from "./menu";
 
 export interface Shortcut {
   keys: string[];
@@ -37,11 +39,15 @@ function nextOverlay(): void {
   else set("overlay", next(now.overlay));
 }
 
+/** Patients that are left in the list when more of it is fetched. */
+const AHEAD = 5;
+
 export function nextPatient(step: number): void {
-  const { items } = data.get().worklist;
+  const { items, total } = data.get().worklist;
   const place = items.findIndex((item) => item.volume_key === view.get().reading?.key);
   const next = items[place < 0 ? 0 : place + step];
   if (next) open({ kind: "volume", key: next.volume_key, z: next.representative_z });
+  if (place + step > items.length - AHEAD && items.length < total) loadWorklist(items.length);
 }
 
 function nextHanging(): void {
@@ -50,6 +56,7 @@ function nextHanging(): void {
 }
 
 function goBack(): void {
+  if (closeMenu()) return;
   const now = view.get();
   if (now.compare) closeCompare();
   else if (now.prior) closePrior();

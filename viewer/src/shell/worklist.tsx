@@ -1,12 +1,13 @@
 /** The archive's patients: search box, filters, thumbnails. */
 
 import type { VolumeFilter } from "../api/client";
-import type { VolumeSummary } from "../api/types";
+import type { ArchiveInfo, VolumeSummary } from "../api/types";
 import { open, useView } from "../state/actions";
 import { makeRoom } from "../state/preferences";
 import { data, useData } from "../state/data";
 import { loadWorklist } from "../state/effects";
 import { Segmented, Select } from "./controls";
+import { useEffect, useRef } from "preact/hooks";
 import { DropZone, Uploads } from "./uploads";
 
 const setFilter = (change: Partial<VolumeFilter>): void =>
@@ -74,25 +75,33 @@ function Filters() {
         {archive && archive.sources.length > 1 && (
           <Select
             label="Source"
+            bare
             value={filter.source}
-            choices={[["", "all"], ...archive.sources.map((name) => [name, name] as const)]}
+            choices={[["", "all sources"], ...archive.sources.map((name) => [name, name] as const)]}
             onChange={(source) => setFilter({ source })}
           />
         )}
         {archive && archive.tags.length > 0 && (
           <Select
             label="Tag"
+            bare
             value={filter.tag}
-            choices={[["", "any"], ...archive.tags.map((name) => [name, name] as const)]}
+            choices={[["", "any tag"], ...archive.tags.map((name) => [name, name] as const)]}
             onChange={(tag) => setFilter({ tag })}
           />
         )}
       </div>
       <p class="count" aria-live="polite">
-        {total} {total === 1 ? "patient" : "patients"}
+        {counted(total, archive)}
       </p>
     </div>
   );
+}
+
+/** The list has an entry for each study: of several of one patient, nobody may be counted twice. */
+function counted(total: number, archive: ArchiveInfo | null): string {
+  const word = archive && archive.volumes > archive.patients ? ["study", "studies"] : ["patient", "patients"];
+  return `${total} ${word[total === 1 ? 0 : 1]}`;
 }
 
 /** The list is one stop of the Tab key; arrows go through it where Tab has led. */
@@ -107,12 +116,17 @@ function moveInList(event: KeyboardEvent): void {
 
 function Patient({ item, stop }: { item: VolumeSummary; stop: boolean }) {
   const chosen = useView((view) => view.reading?.kind === "volume" && view.reading.key === item.volume_key);
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (chosen) button.current?.scrollIntoView({ block: "nearest" });
+  }, [chosen]);
   const facts = [item.sex, item.age !== null && `${Math.round(item.age)} y`, item.source].filter(Boolean).join(" · ");
   return (
     <li>
       <button
         type="button"
         class="patient"
+        ref={button}
         aria-current={chosen}
         tabIndex={stop ? 0 : -1}
         onClick={() => {
@@ -137,6 +151,6 @@ function Patient({ item, stop }: { item: VolumeSummary; stop: boolean }) {
 
 function lesionWords({ largest_lesion_mm2: area, lesion_source }: VolumeSummary): string {
   if (area === null) return "lesion unknown";
-  const words = area > 0 ? `lesion ${(area / 100).toFixed(1)} cm²` : "no lesion";
-  return `${words} (${lesion_source === "predicted" ? "predicted" : "known"})`;
+  const source = lesion_source === "predicted" ? "predicted" : "known";
+  return area > 0 ? `${(area / 100).toFixed(1)} cm² ${source}` : `no ${source} lesion`;
 }

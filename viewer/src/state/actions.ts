@@ -136,6 +136,7 @@ export const compareWith = (slice: SliceRef, lane = "", from?: number): void =>
     compare: {
       layout: "side",
       labels: now.overlay,
+      swipe: 0.5,
       agreement: false,
       ...now.compare,
       lane,
@@ -149,9 +150,12 @@ export const setCompare = (change: Partial<Compare>): void =>
     now.compare ? { ...now, compare: { ...now.compare, ...change } } : now,
   );
 
-export const showPrior = (key: string): void =>
-  history.change(`prior ${key}`, (now) => ({
+/** Put an earlier study beside the one that is read, or beside `present`, which is read from then on. */
+export const showPrior = (key: string, present?: SliceRef): void =>
+  history.change(`prior ${key} ${present?.key ?? ""}`, (now) => ({
     ...now,
+    reading: present ?? now.reading,
+    measures: present ? [] : now.measures,
     prior: { show: "lesions", ...now.prior, key },
     compare: null,
   }));

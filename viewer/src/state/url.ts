@@ -66,6 +66,7 @@ export function writeAddress(view: View, salt: string): string {
     put("vf", String(compare.from));
     put("vl", compare.layout, "side");
     put("vo", compare.labels, "none");
+    put("vs", compare.swipe.toFixed(2), "0.50");
     put("va", compare.agreement ? "1" : "");
     put("vn", compare.lane);
   }
@@ -118,6 +119,7 @@ export function readAddress(address: string, resolve: Resolve): View {
       from: Math.round(bounded(Number(text("vf")), 0, 65_535, compared.z)),
       layout: oneOf(["side", "swipe", "blink"] as const, text("vl"), "side"),
       labels: oneOf(["none", "predicted", "known"] as const, text("vo"), "none"),
+      swipe: bounded(Number(text("vs") || 0.5), 0, 1, 0.5),
       agreement: text("va") === "1",
       lane: oneOf(["", "normal", "both", "abnormal", "comparators"] as const, text("vn"), ""),
     },

@@ -70,6 +70,8 @@ export interface Compare {
   readonly labels: "none" | "predicted" | "known";
   /** The lane that it was found in; empty where nobody knows. */
   readonly lane: string;
+  /** Share of the patient that covers the match while swiping, from the left. */
+  readonly swipe: number;
   /** Whether the map of agreeing cells lies over the match. */
   readonly agreement: boolean;
 }

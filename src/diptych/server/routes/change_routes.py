@@ -45,7 +45,7 @@ def get_change(service: TheService, key: Key, old: Old) -> Response:
 
 @router.get("/{key}/changes/{old}/slices/{z}/{kind}.png", operation_id="getChangeSlice", response_class=Response)
 def get_map(service: TheService, key: Key, old: Old, z: Z, kind: MapKind, channel: Channel = "t1gd") -> Response:
-    """An overlay of one slice: either study's predicted lesion, changed cells of a panel, or the plain subtraction."""
+    """One slice: the old study itself, or an overlay of a predicted lesion, of changed cells, or the subtraction."""
     png = _made(service, key, old).picture(z, kind, channel)
     return Response(png, media_type="image/png", headers={"Cache-Control": ASK_AGAIN})
 
