@@ -166,8 +166,7 @@ def test_lengths_diameters_and_areas_are_measured_and_kept_in_the_link(room: Roo
     with room.page.expect_download() as download:
         room.page.get_by_role("button", name="Table of matches").click()
     table = download.value.path().read_text(encoding="utf-8-sig")
-    for measured in ("length_mm", "long_mm", "area_mm2"):
-        assert measured in table
+    assert all(value in table for value in ("length_mm", "long_mm", "area_mm2"))
 
 
 def test_the_cursor_tells_where_it_is_and_what_lies_there(room: Room) -> None:
@@ -230,8 +229,8 @@ def test_files_may_be_dropped_anywhere(room: Room) -> None:
 
 def test_the_reading_of_an_upload_shows_names_channels_and_progress(room: Room) -> None:
     name = "a-patient-with-a-rather-long-name-of-a-file-t1c.nii.gz"
-    upload = {"id": "U", "state": "running", "job": "J", "missing": [], "patient_key": "", "error": None}
-    upload |= {"volume": None, "files": [{"name": name, "bytes": 9, "channel": "t1gd"}]}
+    upload: dict[str, object] = {"id": "U", "state": "running", "job": "J", "missing": [], "patient_key": ""}
+    upload |= {"error": None, "volume": None, "files": [{"name": name, "bytes": 9, "channel": "t1gd"}]}
     room.page.route("**/api/v1/uploads**", lambda route: route.fulfill(json=upload))
     room.page.route("**/api/v1/uploads/U", lambda route: route.fulfill(json=upload))
     job = {"state": "running", "done": 3, "total": 10, "message": "encoding", "error": None}

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from diptych.drawing.tile import tile_size
@@ -57,12 +58,13 @@ class Compared:
             lesion = change.old_lesion if kind == "old" else change.new_lesion
             return paint_labels(lesion[place], size, self.colours)
         if kind in ("abnormal", "normal"):
-            layer, how = cell_map(change, place, kind), Image.Resampling.NEAREST
+            layer: NDArray[Any] = cell_map(change, place, kind)
+            how = Image.Resampling.NEAREST
         else:
             if channel not in change.new.channels:
                 raise not_found(f"channel {channel}: these studies have {', '.join(change.new.channels)}")
-            number, how = change.new.channels.index(channel), Image.Resampling.BICUBIC
-            layer = (old_image if kind == "image" else subtraction)(change, place, number)
+            layer = (old_image if kind == "image" else subtraction)(change, place, change.new.channels.index(channel))
+            how = Image.Resampling.BICUBIC
         buffer = BytesIO()
         Image.fromarray(layer.astype(np.uint8)).resize(size, how).save(buffer, "PNG", compress_level=3)
         return buffer.getvalue()
