@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +31,21 @@ def pytest_configure() -> None:
         room = min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available)
         if room > ENOUGH:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+SHARED = ExitStack()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All worker processes share one that starts commands; it gets ready while they collect."""
+    if "commands" not in vars(node.config):
+        vars(node.config)["commands"] = str(SHARED.enter_context(warm_commands()))
+    node.workerinput["commands"] = vars(node.config)["commands"]
+
+
+def pytest_unconfigure() -> None:
+    SHARED.close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,9 +73,10 @@ def clinical() -> Path:
 
 
 @pytest.fixture(scope="session")
-def commands() -> Iterator[Path]:
+def commands(pytestconfig: pytest.Config) -> Iterator[Path]:
     """A folder with a `diptych` that starts warm."""
-    with warm_commands() as folder:
+    shared = getattr(pytestconfig, "workerinput", {}).get("commands")
+    with nullcontext(Path(shared)) if shared else warm_commands() as folder:
         yield folder
 
 

@@ -29,12 +29,19 @@ from pathlib import Path
 PRELOADED = (
     *("torch", "numba", "nibabel", "matplotlib", "safetensors.torch", "scipy.ndimage", "scipy.optimize", "PIL.Image"),
     *("diptych.cli.app", "diptych.retrieval", "diptych.phantom", "diptych.training", "diptych.evaluation.runner"),
+    *("diptych.cli.index_command", "diptych.cli.search_command", "diptych.cli.phantom_command", "pydantic"),
+    *("diptych.metrics.label_indexing", "diptych.retrieval.answer_figures", "diptych.server.web_app"),
 )
 
 SCRIPT = """#!{python} -SE
-import array, json, os, socket, sys
+import array, json, os, socket, sys, time
 server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
+for patience in range(3000):  # until the program is imported
+    try:
+        server.connect({address!r})
+        break
+    except OSError:
+        time.sleep(0.1)
 arguments = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
 order = json.dumps({{"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}}).encode()
 streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
@@ -54,11 +61,9 @@ def warm_commands() -> Iterator[Path]:
             script.write_text(SCRIPT.format(python=sys.executable, address=f"{name}/socket"), encoding="utf-8")
             script.chmod(0o700)
         command = [sys.executable, "-m", "tests.warm_command", f"{name}/socket"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as waiting:
             assert waiting.stdin
-            assert waiting.stdout
-            assert waiting.stdout.readline() == b"ready\n"
-            yield folder
+            yield folder  # whoever is quick waits for it
             waiting.stdin.close()
 
 
@@ -66,15 +71,18 @@ def serve(address: str) -> None:
     """Import the program, then fork once per connection until standard input closes."""
     for name in PRELOADED:
         __import__(name)
+    from numba.core.registry import cpu_target
+
     from diptych import processes
     from diptych.phantom.atlas import load_atlas
 
+    cpu_target.typing_context.refresh()  # what every command that runs a numerical loop would do again
+    cpu_target.target_context.refresh()
     load_atlas()  # two seconds that every command about phantoms would spend again
     processes.cores = lambda: 1  # tests fill all cores by themselves; workers of workers would only start cold
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
-        print("ready", flush=True)
         while True:
             readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
             with contextlib.suppress(ChildProcessError):
