@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,7 @@ def test_sources_that_need_intake_are_known(oblique: RawSeries, tmp_path: Path) 
 
 def test_a_study_without_flair_is_reported_and_the_exit_code_is_4(oblique: RawSeries, tmp_path: Path) -> None:
     write_series(oblique, tmp_path / "in")
-    with pytest.raises(MissingChannelError, match="no FLAIR"):
+    with pytest.raises(MissingChannelError, match="neither FLAIR nor T1Gd"):
         take_in(tmp_path / "in", tmp_path / "out")
     result = CliRunner().invoke(app, ["intake", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
     assert result.exit_code == 4
@@ -156,6 +158,22 @@ def test_folders_of_one_name_below_a_source_and_in_two_zips_are_different_people
         with opened(source) as files:
             keys += [pseudonym(reading, tmp_path) for reading in read_source(files, source)]
     assert len(keys) == len(set(keys)) == 8
+
+
+def test_names_inside_a_zip_tell_what_files_outside_would(oblique: RawSeries, tmp_path: Path) -> None:
+    for name in ("甲/T1+C (2).nii.gz", "甲/FLAIR/image.nii.gz", "乙/flair.nii.gz", "甲/._T2.nii.gz"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        write_nifti(tmp_path / "in" / name, oblique.array, oblique.affine)
+    (tmp_path / "in" / "甲" / "T1+C (2).json").write_text(json.dumps({"EchoTime": 0.01, "RepetitionTime": 0.55}))
+    source = Path(shutil.make_archive(str(tmp_path / "sent"), "zip", tmp_path / "in"))
+    with zipfile.ZipFile(source, "a") as archive:
+        archive.writestr("../../outside/t2.nii.gz", b"")
+    with opened(source) as files:
+        found = {one.tags.description: one.tags.echo_time for reading in read_source(files, source)
+                 for one in reading.series}  # fmt: skip
+        assert all(path.is_relative_to(os.path.commonpath(files)) for path in files)
+    assert found == {"T1+C _2_": 10.0, "FLAIR image": None, "flair": None}
+    assert not (tmp_path.parent / "outside").exists()
 
 
 @pytest.mark.parametrize("kind", ["dicom", "nifti"])

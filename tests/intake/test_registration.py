@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,16 @@ def test_a_moved_head_is_found(head: RawHead, t1: RawSeries) -> None:
     assert gate.sequence_problem(fit) is None
     header = gate.judge_fit(placed(t1), placed(flair), t1.brain, np.eye(4))
     assert fit.shared > header.shared
+
+
+def test_neither_shading_nor_a_cut_hides_what_two_images_share(head: RawHead, t1: RawSeries) -> None:
+    usual = Acquisition("flair", "axial", 4, 5)
+    shares = []
+    for taken in (usual, replace(usual, shading=0.8), replace(usual, cover=(0.0, 0.6))):
+        flair = acquire_series(head, taken)
+        truth = flair.pose @ np.linalg.inv(t1.pose)
+        shares.append(gate.judge_fit(placed(t1), placed(flair), t1.brain, truth).shared)
+    assert min(shares[1:]) > 0.7 * shares[0]
 
 
 def test_a_header_on_its_side_is_refused(head: RawHead) -> None:

@@ -34,12 +34,12 @@ def write_coarse(head: RawHead, folder: Path, **styles: DicomStyle) -> None:
 @pytest.mark.parametrize(
     ("styles", "said"),
     [
-        ({"t1": DicomStyle(), "flair": DicomStyle(burnt_in=True)}, "no FLAIR.*s3: says that text is burnt"),
-        ({"t1": DicomStyle(), "flair": DicomStyle(missing=(7, 8))}, "no FLAIR.*s3: lacks 2 slices"),
-        ({"t1": DicomStyle(), "t2": DicomStyle()}, "no FLAIR, which intake cannot do without"),
+        ({"t1": DicomStyle(), "flair": DicomStyle(burnt_in=True)}, "nor T1Gd.*s3: says that text is burnt"),
+        ({"t1": DicomStyle(), "flair": DicomStyle(missing=(7, 8))}, "neither FLAIR nor T1Gd.*s3: lacks 2 slices"),
+        ({"t1": DicomStyle(), "t2": DicomStyle()}, "neither FLAIR nor T1Gd, and no model does without both"),
         ({"t2": DicomStyle(), "flair": DicomStyle()}, "neither T1 nor T1Gd, and the skull is stripped on one"),
         ({"t1": DicomStyle(), "flair": DicomStyle(tags=(("ImageType", ["DERIVED", "PRIMARY", "ADC"]),))},
-         "no FLAIR.*computed or auxiliary"),
+         "neither FLAIR nor T1Gd.*computed or auxiliary"),
     ],
     ids=["burnt-in text", "missing slices", "no FLAIR", "no T1", "a map"],
 )  # fmt: skip
@@ -128,6 +128,21 @@ def test_a_cropped_flair_without_t1gd_loses_planes_and_says_so(tmp_path: Path) -
     assert len(record.dropped_planes) > 5
     assert "NOTHING ABOUT ENHANCEMENT CAN BE SAID" in " ".join(record.warnings)
     assert "where FLAIR covers less than 90% of the brain" in " ".join(record.warnings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_t1gd_of_a_part_of_the_head_is_laid_on_the_whole_t1(tmp_path: Path) -> None:
+    t1, t1gd, t2, _ = usual_study(34, in_plane_mm=1.2, thickness_mm=3.0)
+    part = replace(t1gd, plane="axial", cover=(0.45, 0.9))
+    truth = a_study(tmp_path / "in", 34, acquisitions=(t1, part, t2))
+    record = take_in(tmp_path / "in", tmp_path / "out")
+    assert record.reference == "t1"
+    assert max(errors_mm(record, truth).values()) < 0.5
+    assert record.dropped_planes
+    said = " ".join(record.warnings)
+    assert "HOW FAR OEDEMA REACHES CANNOT BE SAID" in said
+    assert "send a series that covers more than s3 (T1Gd)" in said
 
 
 @pytest.mark.slow

@@ -103,10 +103,12 @@ def test_a_wrong_word_is_refused(overrides: dict[str, str], said: str) -> None:
         choose_series([a_series(MPRAGE), a_series(FLAIR)], overrides=overrides)
 
 
-def test_without_flair_nothing_goes_and_without_t1gd_a_loud_line() -> None:
-    with pytest.raises(MissingChannelError, match="no FLAIR, which intake cannot do without"):
+def test_without_flair_and_t1gd_nothing_goes_and_without_one_a_loud_line() -> None:
+    with pytest.raises(MissingChannelError, match="neither FLAIR nor T1Gd, and no model does without both"):
         choose_series([a_series(MPRAGE), a_series(T2)])
     with pytest.raises(MissingChannelError, match="neither T1 nor T1Gd"):
         choose_series([a_series(T2), a_series(FLAIR)])
     typing = choose_series([a_series(MPRAGE), a_series(T2), a_series(FLAIR)])
     assert "NOTHING ABOUT ENHANCEMENT CAN BE SAID" in typing.warnings[0]
+    typing = choose_series([a_series(MPRAGE), a_series(GADOLINIUM), a_series(T2)])
+    assert "HOW FAR OEDEMA REACHES CANNOT BE SAID" in typing.warnings[0]

@@ -289,7 +289,7 @@ def test_a_dropped_dicom_folder_goes_through_intake(client: httpx.Client, tmp_pa
     parts.append(("files", ("Thumbs.db", b"nothing")))
     found = ready(client, client.post(f"{API}/uploads", files=parts))
     assert [file["name"] for file in found["files"]] == [f"DICOM study of {len(paths)} files"]
-    assert found["error"].startswith("upload: no FLAIR, which intake cannot do without")
+    assert found["error"].startswith("upload: neither FLAIR nor T1Gd")
     assert "CANARY" not in str(found).upper()
     again = client.post(f"{API}/uploads/{found['id']}/files", files=parts[:1])
     assert again.status_code == 422

@@ -5,6 +5,8 @@ Knows nothing about files or SQLite. `Encoder` is all it asks of a model; `Netwo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +16,8 @@ from numpy.typing import NDArray
 from diptych.archive.metadata import HEALTHY
 from diptych.archive.records import WITHOUT, CodeIdArray, ModelIdentity, VolumeInfo, VolumeRecord, id_type
 from diptych.description import Description
-from diptych.errors import VolumeError
+from diptych.errors import MissingChannelError, VolumeError
+from diptych.model.shipped import shipped_model_for
 from diptych.model.stored_model import Identified
 from diptych.slices import SliceGeometry, SliceStack, slice_volume
 from diptych.volumes import Volume
@@ -128,13 +131,27 @@ def cut_slices(volume: Volume, encoder: Encoder) -> SliceStack:
     """The slices of a volume as the encoder takes them: the channels that it knows by name, blank slices left out."""
     about = encoder.description
     without = about.without(volume.channels)
-    known = volume.only(about.channels if about.needed(volume.channels) else _shared(about.channels, volume.channels))
+    with naming_another_model(volume.channels, about):
+        known = volume.only(
+            about.channels if about.needed(volume.channels) else _shared(about.channels, volume.channels)
+        )
     stack = slice_volume(known, encoder.geometry, channels=about.channels, fill_missing=True).without_blank()
     if without and without not in stack.warnings:
         stack = replace(stack, warnings=(*stack.warnings, without))
     if len(stack.images) == 0:
         raise VolumeError(f"{volume.patient_key}: every slice is blank; check that the image shows a brain")
     return stack
+
+
+@contextmanager
+def naming_another_model(channels: Iterable[str], about: Description) -> Iterator[None]:
+    """Let a refusal for a missing channel name the shipped model that reads what is there, if there is one."""
+    try:
+        yield
+    except MissingChannelError as error:
+        name = shipped_model_for(channels, about.disease)
+        way = "" if name is None else f"; the shipped model {name} reads what is there: index with --model {name}"
+        raise MissingChannelError(f"{error}{way}") from None
 
 
 def _shared(wanted: tuple[str, ...], there: tuple[str, ...]) -> tuple[str, ...]:

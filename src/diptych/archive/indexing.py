@@ -18,7 +18,7 @@ from typing import Literal
 
 from diptych.archive.archive_writer import AddOutcome, ArchiveWriter
 from diptych.archive.copies import copy_path, refer_to, roles, write_copies
-from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume
+from diptych.archive.encoding import BATCH_SIZE, Encoder, encode_volume, naming_another_model
 from diptych.archive.metadata import DateShift, MetadataTable
 from diptych.archive.pseudonyms import ArchiveKeys, Keys
 from diptych.archive.records import VolumeInfo, VolumeRecord
@@ -146,7 +146,8 @@ class PatientEncoder:
         info = self.describe(files, key)
         if old is not None and old.input_digest == info.input_digest:
             return Reading(info, None)
-        volume = read_patient(replace(files, twin={}), description=self.encoder.description)
+        with naming_another_model(files.channels, self.encoder.description):
+            volume = read_patient(replace(files, twin={}), description=self.encoder.description)
         volume = replace(volume, patient_key=key)
         return Reading(info, volume, (*volume.warnings, *self.check(volume)))
 

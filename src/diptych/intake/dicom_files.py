@@ -9,6 +9,7 @@ Knows DICOM files; nothing about series or sequences.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 import warnings
@@ -28,6 +29,8 @@ from diptych.volumes.layout import one_line
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
 CHUNK = 1 << 20
+MOST_LEVELS = 32
+"""Of folders inside a ZIP."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +94,24 @@ def _files_below(folder: Path, limits: FileLimits) -> list[Path]:
 
 
 def _unpack(source: Path, folder: Path, limits: FileLimits) -> None:
-    """Unpack a ZIP under numbered names, keeping folders apart; no name inside it becomes a path."""
+    """Unpack a ZIP under names of our own, keeping folders apart: of the names inside it only harmless letters stay,
+    since names tell which sequence a NIfTI file is, and which JSON file belongs to it.
+    """
     total = 0
-    homes: dict[str, Path] = {}
+    homes = {"": folder}
     try:
         with zipfile.ZipFile(source) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) > limits.max_files:
                 raise TooLargeError(f"{one_line(source)}: {len(members)} files, the limit is {limits.max_files}")
             for number, member in enumerate(members):
-                home = homes.setdefault(member.filename.rpartition("/")[0], folder / f"folder{len(homes):04d}")
-                home.mkdir(exist_ok=True)
-                suffix = ".nii.gz" if member.filename.lower().endswith(".nii.gz") else Path(member.filename).suffix[:5]
-                suffix = suffix if suffix.isascii() and suffix.replace(".", "").isalnum() else ""
-                with archive.open(member) as packed, open(home / f"{number:06d}{suffix}", "xb") as file:
+                above, _, name = member.filename.replace("\\", "/").rpartition("/")
+                if name.startswith("."):  # what a Mac adds to every file
+                    continue
+                if above.count("/") > MOST_LEVELS:
+                    raise InputError(f"{one_line(source)}: folders within folders, too many; make it anew")
+                target = _free(_home(above, homes) / _harmless(name), number)
+                with archive.open(member) as packed, open(target, "xb") as file:
                     while data := packed.read(CHUNK):
                         total += len(data)
                         if total > limits.max_total_bytes:
@@ -118,6 +125,30 @@ def _unpack(source: Path, folder: Path, limits: FileLimits) -> None:
         raise InputError(f"{one_line(source)}: is a damaged or locked ZIP ({reason}); make it anew") from None
     except OSError as error:
         raise InputError(f"{one_line(source)}: cannot be unpacked ({error.strerror or error})") from None
+
+
+def _home(above: str, homes: dict[str, Path]) -> Path:
+    """Where the files of a folder inside a ZIP go; no two of its folders share one."""
+    if above not in homes:
+        parent, _, name = above.rpartition("/")
+        home = _free(_home(parent, homes) / _harmless(name), len(homes))
+        home.mkdir()
+        homes[above] = home
+    return homes[above]
+
+
+def _free(wanted: Path, number: int) -> Path:
+    return wanted if not wanted.exists() else wanted.with_name(f"{number:06d}-{wanted.name}")
+
+
+def _harmless(name: str) -> str:
+    """A name with nothing but letters, digits and a few signs; its end, where the kind of file is told, stays.
+
+    >>> _harmless("T1 ax+C (1).nii.gz"), _harmless("../..")
+    ('T1 ax+C _1_.nii.gz', '_')
+    """
+    kept = re.sub(r"[^\w .+-]", "_", name)[-60:].lstrip(".")
+    return kept if kept.strip(" ._") else "_"
 
 
 def is_dicom(path: Path) -> bool:

@@ -8,6 +8,7 @@ Drawn with Pillow alone. Knows arrays; pixels of the skull appear in the first c
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,8 @@ TILE = 200
 FIELD = 25
 """Pixels of one field of the chequerboard."""
 GAP, LINE = 4, 16
+LETTERS, MOST_LINES = 190, 8
+"""Of warnings under the picture."""
 GREY = (170, 170, 170)
 
 
@@ -37,7 +40,9 @@ def draw_intake(
     planes = [int(brain[0] + share * (brain[-1] - brain[0])) for share in (0.3, 0.5, 0.7)]
     middle = planes[1]
     titles = ["scanner", *(f"plane {plane}" for plane in planes), "seams: atlas", f"seams: {record.reference}"]
-    sheet = Image.new("RGB", (60 + len(titles) * (TILE + GAP), 2 * LINE + len(channels) * (TILE + GAP) + 3 * LINE))
+    lines = [line for warning in record.warnings for line in textwrap.wrap(warning, LETTERS, max_lines=2)][:MOST_LINES]
+    height = 2 * LINE + len(channels) * (TILE + GAP) + (2 + len(lines)) * LINE
+    sheet = Image.new("RGB", (60 + len(titles) * (TILE + GAP), height))
     write_text(sheet, (GAP, 1), f"{record.patient_key}   brain {record.brain_ml:.0f} ml, overlap with the atlas "
                f"{record.atlas['overlap']:.2f}")  # fmt: skip
     for column, title in enumerate(titles):
@@ -55,8 +60,8 @@ def draw_intake(
         for column, tile in enumerate(tiles):
             sheet.paste(_picture(tile), (60 + column * (TILE + GAP), top))
     bottom = 2 * LINE + len(channels) * (TILE + GAP)
-    for line, warning in enumerate(record.warnings[:1]):
-        write_text(sheet, (GAP, bottom + line * LINE), warning[:180], (240, 190, 80))
+    for line, warning in enumerate(lines):
+        write_text(sheet, (GAP, bottom + line * LINE), warning.replace("–", "-"), (240, 190, 80))
     write_text(sheet, (GAP, sheet.height - LINE), NOTICE, GREY)
     return sheet
 

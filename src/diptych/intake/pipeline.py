@@ -10,6 +10,7 @@ are in `many_patients.py`, the way back in `way_back.py`.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import time
@@ -29,10 +30,10 @@ from diptych.intake.dicom_files import FileLimits, opened
 from diptych.intake.intake_record import RECORD, SHEET, IntakeRecord, SeriesRecord, matrix_rows, write_record
 from diptych.intake.intake_sheet import draw_failure, draw_intake
 from diptych.intake.raw_nifti import is_nifti, sequence_folder, series_from_nifti
-from diptych.intake.resampling import Affine, Placed, even_grid, resample
+from diptych.intake.resampling import Affine, Placed, covered, even_grid, resample
 from diptych.intake.rigid_registration import Registration, register
 from diptych.intake.series import Left, Reading, read_series
-from diptych.intake.series_typing import TITLES, Choice, Typing, choose_series
+from diptych.intake.series_typing import TITLES, Choice, Typing, choose_series, cover_mm
 from diptych.intake.skull_strip import brain_mask
 from diptych.intake.voxel_typing import told_by_voxels
 from diptych.progress import Progress, silent
@@ -43,7 +44,11 @@ from diptych.volumes.patient import ranges
 
 STEPS = ("reading", "stripping the skull", "registering", "atlas", "resampling", "writing")
 SECRET = ".pseudonyms"
+MANY_PLANES = 20
+"""Dropped, where leaving a series out may be better."""
 BRAIN_FILE = "brain-mask.nii.gz"
+WHOLE_HEAD_MM = 120.0
+"""A series that spans less across its slices shows a part of the head."""
 LEANING_DEG = 15.0
 """A grid that is oblique or sheared by more is straightened before its skull is stripped."""
 
@@ -96,7 +101,7 @@ def intake_patient(
 
     Raises:
         LayoutError: nothing, or more than one study, is there.
-        MissingChannelError: no FLAIR, or neither T1 nor T1Gd.
+        MissingChannelError: neither FLAIR nor T1Gd, or neither T1 nor T1Gd.
         VolumeError: what is there cannot be brought together; where a picture helps, it is named.
     """
     source, out = Path(source), Path(out)
@@ -120,19 +125,20 @@ def read_source(files: list[Path], source: Path) -> list[Reading]:
     for folder, members in sorted(folders.items()):
         series, left = series_from_nifti(members)
         if series:
-            name = _digest(_folder_name(folder, source, alone=len(folders) == 1))
+            name = _digest(_folder_name(folder, source, folders))
             readings.append(Reading(name, name, tuple(series), tuple(left)))
     if not readings:
         raise LayoutError(f"{one_line(source)}: holds neither DICOM images nor NIfTI files; give a patient's folder")
     return readings
 
 
-def _folder_name(folder: Path, source: Path, *, alone: bool) -> str:
+def _folder_name(folder: Path, source: Path, folders: Iterable[Path]) -> str:
     """What tells a folder of NIfTI files from others, below the same source and below others."""
     if source.is_dir():
         below = folder.relative_to(source).parts if folder.is_relative_to(source) else ()
         return "/".join((source.absolute().name, *below))
-    return source.stem if alone else f"{source.stem}/{folder.name}"  # a ZIP, whose folders were numbered, or one file
+    within = folder.relative_to(os.path.commonpath(list(folders)))  # of a ZIP, or of one file
+    return "/".join((source.stem, *within.parts))
 
 
 def _digest(text: str) -> str:
@@ -204,7 +210,15 @@ def _read(chain: _Chain) -> None:
             raise VolumeError(f"{choice.series.key}: has no voxel above zero, so it is no {TITLES[channel]}")
         chain.images[channel] = Placed(voxels, choice.series.affine)
         chain.warnings += [f"{choice.series.key}: {remark}" for remark in choice.series.remarks]
-    chain.reference = "t1gd" if "t1gd" in chain.images else "t1"
+    chain.reference = _reference(chain)
+
+
+def _reference(chain: _Chain) -> str:
+    """T1Gd, unless it is a part of the head only and T1 shows more of it."""
+    covers = {name: cover_mm(chain.typing.choices[name].series) for name in ("t1gd", "t1") if name in chain.images}
+    return next(
+        (name for name, cover in covers.items() if cover >= WHOLE_HEAD_MM), max(covers, key=lambda n: covers[n])
+    )
 
 
 def _strip(chain: _Chain) -> None:
@@ -217,7 +231,8 @@ def _strip(chain: _Chain) -> None:
     else:
         chain.mask = brain_mask(head)
     millilitres = float(chain.mask.sum()) * head.grid.voxel_ml
-    if problem := gate.brain_problem(millilitres):
+    part = min(1.0, cover_mm(chain.typing.choices[chain.reference].series) / WHOLE_HEAD_MM)
+    if problem := gate.brain_problem(millilitres, part=part):
         raise VolumeError(f"{_name(chain, chain.reference)}: {problem}; is it a whole T1-weighted head?")
 
 
@@ -254,10 +269,17 @@ def _to_atlas(chain: _Chain, out: Path, key: str) -> None:
     head = chain.images[chain.reference]
     chain.brain = resample(Placed(chain.mask.astype(np.float32), head.affine), SRI24, way_in) > 0.5
     model = resample(atlas.brain, SRI24) > 0
+    seen = covered(head.grid, SRI24, way_in)
+    part = float((model & seen).sum() / model.sum())
+    model &= seen
     chain.overlap = float(2 * (chain.brain & model).sum() / max(1, chain.brain.sum() + model.sum()))
     around = resample(atlas.brain, atlas.head.grid) > 0
     fit = gate.judge_fit(atlas.head, chain.images[leader], around, found.transform)
     chain.fits["atlas"] = fit
+    if part < gate.SMALLEST_PART:
+        raise VolumeError(
+            f"{_name(chain, chain.reference)}: shows {part:.0%} of a brain, too little; send whole series"
+        )
     if problem := gate.atlas_problem(fit, chain.overlap):
         picture = draw_failure(out, key, atlas.head, chain.images[leader], found.transform)
         raise VolumeError(f"{_name(chain, leader)}: {problem}; look at {picture}, or send the series again")
@@ -275,7 +297,7 @@ def _resample(chain: _Chain) -> None:
     for plane in chain.dropped:
         chain.brain[:, :, plane] = False
     if not chain.brain.any():
-        raise VolumeError("no plane of the brain is covered by every series; send whole series")
+        raise VolumeError(f"no plane of the brain is covered by every series; {_least(chain)}")
     for channel, image in chain.images.items():
         values = resample(image, SRI24, chain.transforms[channel])
         chain.channels[channel] = np.where(chain.brain, values, 0.0).astype(np.float32)
@@ -284,6 +306,7 @@ def _resample(chain: _Chain) -> None:
         chain.warnings.append(
             f"{len(chain.dropped)} planes dropped ({ranges(chain.dropped)}), where {', '.join(lacking)} "
             f"covers less than {gate.COVER:.0%} of the brain."
+            + (f" To keep them: {_least(chain)}." if len(chain.dropped) > MANY_PLANES else "")
         )
     for first, second, correlation in gate.same_image(chain.channels, chain.brain):
         raise VolumeError(
@@ -291,6 +314,15 @@ def _resample(chain: _Chain) -> None:
             f"name the right one, such as --{second} SERIES, or leave it out with --{second} none"
         )
     chain.warnings += usual_contrasts().warnings(_volume(chain, "intake"))
+
+
+def _least(chain: _Chain) -> str:
+    """The way out where a series covers too little."""
+    channels = [channel for channel, _ in chain.dropped.values()]
+    worst = max(dict.fromkeys(channels), key=channels.count)
+    needed = worst == chain.reference or {"flair", "t1gd"} & (chain.images.keys() - {worst}) == set()
+    leave_out = "" if needed else f", or leave it out with --{worst} none"
+    return f"send a series that covers more than {_name(chain, worst)}{leave_out}"
 
 
 def _volume(chain: _Chain, key: str) -> Volume:

@@ -16,22 +16,28 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from diptych.intake.resampling import Affine, Grid, Placed, covered, even_grid, resample, smooth
-from diptych.intake.rigid_registration import Effort, Level, register, shared, turn_of
+from diptych.intake.rigid_registration import NOT_MEASURED, Effort, Level, register, shared, turn_of
 
 WORKING_MM = 3.0
+AROUND_MM = 15.0
+"""Deviation of the blur that stands for shading."""
+SMALLEST_SEEN = 0.3
+"""Share of the brain that both must have measured."""
 BINS = 32
 SHIFT_MM = 9.0
 LARGEST_TURN = 50.0
 """Degrees between header and finding."""
 SMALLEST_SHARED = 0.03
 """Normalised mutual information inside the brain, less one."""
-SMALLEST_PEAK = 0.15
+SMALLEST_PEAK = 0.4
 """Share of that which must be lost on average when one image is shifted by `SHIFT_MM`."""
 LARGEST_MIRRORED = 0.9
 """Of what is shared, what may be left when one image is mirrored; sound registrations stay below .7 (LOG.md)."""
 BRAIN_ML = (700.0, 2200.0)
 SMALLEST_OVERLAP = 0.82
-"""Dice of the patient's brain and the atlas's."""
+"""Dice of the patient's brain and the atlas's, where the reference has measured."""
+SMALLEST_PART = 0.5
+"""Share of the atlas's brain that the reference must have measured."""
 SAME_IMAGE = 0.985
 """Correlation inside the brain above which two channels are one image given twice."""
 MIRRORED = Effort(levels=(Level(mm=4.0, samples=30_000, step_mm=2.0, tolerance_mm=0.2),), turns_deg=(), tries=0)
@@ -95,9 +101,31 @@ def _sharing(fixed: Placed, moving: Placed, brain: NDArray[np.bool_]) -> Callabl
     affine[:3, 3] = start
     x, y, z = inside[box].shape
     small, inside = Grid((x, y, z), affine), inside[box]
-    mover = smooth(moving, WORKING_MM)
-    still = resample(smooth(fixed, WORKING_MM), small)[inside]
-    return lambda transform: _compare(still, resample(mover, small, transform)[inside])
+    mover = _flat(moving)
+    still = resample(_flat(fixed), small, outside=NOT_MEASURED)[inside]
+
+    def share(transform: Affine) -> float:
+        there = resample(mover, small, transform, outside=NOT_MEASURED)[inside]
+        seen = (there >= 0) & (still >= 0)
+        return _compare(still[seen], there[seen]) if seen.sum() >= SMALLEST_SEEN * seen.size else 0.0
+
+    return share
+
+
+def _flat(image: Placed) -> Placed:
+    """The image on cubes without the shading of coils: divided by what lies around; far below zero where not measured.
+
+    Shading hides what two images share, and one head's left and right differ less than two coils do.
+    """
+    grid = even_grid(image.grid, WORKING_MM)
+    array = resample(smooth(image, WORKING_MM), grid, outside=NOT_MEASURED)
+    measured = array >= 0
+    positive = array[array > 0]
+    head = (measured & (array > 0.25 * (positive.mean() if positive.size else 0.0))).astype(np.float32)
+    around = ndimage.gaussian_filter(np.where(head > 0, array, 0.0), AROUND_MM / WORKING_MM)
+    around /= np.maximum(ndimage.gaussian_filter(head, AROUND_MM / WORKING_MM), 1e-3)
+    around = np.maximum(around, max(0.05 * float(around.max()), 1e-9))
+    return Placed(np.where(measured, array / around, NOT_MEASURED).astype(np.float32), grid.affine)
 
 
 def _compare(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
@@ -134,9 +162,9 @@ def atlas_problem(fit: Fit, overlap: float) -> str | None:
     return None
 
 
-def brain_problem(millilitres: float) -> str | None:
-    """Why a mask cannot be a brain, if it cannot."""
-    low, high = BRAIN_ML
+def brain_problem(millilitres: float, *, part: float = 1.0) -> str | None:
+    """Why a mask cannot be a brain, if it cannot; `part` of a head was measured."""
+    low, high = part * BRAIN_ML[0], BRAIN_ML[1]
     if not low <= millilitres <= high:
         return f"a brain of {millilitres:.0f} ml was found, which no adult has ({low:.0f} to {high:.0f} ml)"
     return None

@@ -74,7 +74,7 @@ def choose_series(
 
     Raises:
         UsageError: an override names a channel or series that is not there, or one series twice.
-        MissingChannelError: no FLAIR, or neither T1 nor T1Gd.
+        MissingChannelError: neither FLAIR nor T1Gd, or neither T1 nor T1Gd.
     """
     series = _without_examinations(series)
     wanted = _overrides(series, overrides or {})
@@ -170,7 +170,7 @@ def _no_sequence(series: Series) -> str | None:
     for text in (tags.description, tags.protocol):
         if word := other_kind(text, long_echo=(tags.echo_time or 0.0) >= LONG_ECHO):
             return f"is another kind of image (its description says {word!r})"
-    cover = series.shape[2] * series.spacing[2]
+    cover = cover_mm(series)
     if cover < SMALLEST_COVER_MM:
         return f"spans {cover:.0f} mm across its slices, too little for a brain"
     return None
@@ -275,9 +275,14 @@ def _drawn(series: Series) -> str | None:
     return None
 
 
+def cover_mm(series: Series) -> float:
+    """How much a series spans across its slices."""
+    return series.shape[2] * series.spacing[2]
+
+
 def _worth(series: Series) -> tuple[float, ...]:
     """Larger is better: coverage first, then finer slices, then original over derived, then the axial plane."""
-    cover = min(series.shape[2] * series.spacing[2], 150.0)
+    cover = min(cover_mm(series), 150.0)
     coarsest = max(series.spacing)
     axial = series.plane == "axial"
     original = "ORIGINAL" in series.tags.image_type or not series.tags.image_type
@@ -325,8 +330,11 @@ def _called(series: Sequence[Series], name: str, channel: str) -> Series:
 
 def _check_complete(choices: Mapping[str, Choice], left: Sequence[Left]) -> None:
     seen = "; ".join(f"{one.key}: {one.reason}" for one in left) or "nothing else is there"
-    if "flair" not in choices:
-        raise MissingChannelError(f"no FLAIR, which intake cannot do without; name it with --flair SERIES ({seen})")
+    if "flair" not in choices and "t1gd" not in choices:
+        raise MissingChannelError(
+            f"neither FLAIR nor T1Gd, and no model does without both; name one with --flair SERIES or --t1gd SERIES "
+            f"({seen})"
+        )
     if "t1" not in choices and "t1gd" not in choices:
         raise MissingChannelError(
             f"neither T1 nor T1Gd, and the skull is stripped on one of them; name it with --t1 SERIES ({seen})"
@@ -340,6 +348,8 @@ def _missing(choices: Mapping[str, Choice]) -> tuple[str, ...]:
         said.append("No T1Gd: NOTHING ABOUT ENHANCEMENT CAN BE SAID, and what the model draws of it means nothing.")
     if "t1" not in choices:
         said.append("No T1: what enhances cannot be told from what is bright before contrast agent.")
-    if "t2" not in choices:
+    if "flair" not in choices:
+        said.append("No FLAIR: HOW FAR OEDEMA REACHES CANNOT BE SAID; a model is needed that does without.")
+    if "t2" not in choices and "flair" in choices:
         said.append("No T2: fluid and oedema are told apart by FLAIR alone.")
     return tuple(said)

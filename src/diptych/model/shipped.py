@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,6 +29,19 @@ def named_model(model: Path | str) -> Path:
     """A model's folder from its path, or from the name of a shipped one where there is no such path."""
     folder, models = Path(model), shipped_models()
     return models[str(model)] if not folder.exists() and str(model) in models else folder
+
+
+def shipped_model_for(channels: Iterable[str], disease: str) -> str | None:
+    """The name of a shipped model for this disease to which a patient with these channels is enough."""
+    from diptych.config import ModelConfig
+
+    there = tuple(channels)
+    for name, folder in shipped_models().items():
+        stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = ModelConfig.from_dict(stored["model"]).about
+        if about.disease == disease and not about.needed(there):
+            return name
+    return None
 
 
 def shipped_model_of(fingerprint: str) -> Path | None:

@@ -26,7 +26,7 @@ PIXELS_PER_MM = 0.8
 WINDOW = (-2.0, 3.5)
 """Z-scores that become black and white, alike in all tiles."""
 HEAT = np.array([230.0, 120.0, 20.0])
-GAP, NAME_WIDTH, HEAD, LINE = 4, 84, 66, 14
+GAP, NAME_WIDTH, HEAD, LINE = 4, 84, 80, 14
 LETTER = 6.5
 """Width of a letter in pixels, to cut names to their column."""
 GREY = (150, 150, 150)
@@ -154,9 +154,10 @@ def _title(answer: Answer, column: int) -> list[str]:
         subject = answer.subject
         return ["query", subject.name, f"by {how}"]
     match = answer.matches[column - 1]
-    panels = [f"{name} {panel.distance:.4g}" for name, panel in (("n", match.normal), ("a", match.abnormal)) if panel]
+    panels = (("normal", match.normal), ("abnormal", match.abnormal))
+    apart = [f"{panel_word(name)} {panel.distance:.4g}" for name, panel in panels if panel]
     where = f"slice {match.z_index}, {match.distance:.4g}"
-    return [f"match {column}", match.volume.volume_key, where, ", ".join(panels)]
+    return [f"match {column}", match.volume.volume_key, where, *apart]
 
 
 def _cut(text: str, width: int) -> str:
@@ -205,9 +206,3 @@ def _draw_heat(
         opacity = 0.85 * np.kron(share, np.ones((image.shape[0] // h, image.shape[1] // w)))[:, :, None]
         tile = (1 - opacity) * _plain(image) * 0.7 + opacity * HEAT
         _paste(sheet, tile.astype(np.uint8), (at[0] + column * (size[0] + GAP), at[1]), size)
-
-
-MARGIN, HEAD, FOOT, SIDE = 8, 52, 30, 64
-BACKGROUND, INK, QUIET = (18, 18, 20), (232, 232, 232), (150, 150, 150)
-EDIT_SHOWN = ("flair", "t1gd")
-"""Channels that are drawn, where the model has all four; the first one otherwise."""
