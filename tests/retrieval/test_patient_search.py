@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from diptych.archive import VolumeInfo
 from diptych.errors import UsageError
 from diptych.metrics.label_rows import LabelRows
+from diptych.retrieval import patient_search
 from diptych.retrieval.patient_search import BAND, PatientSearch, Stack, nearest_slices, placements
 from diptych.search import PANELS, Filter, Query, SearchEngine
 from diptych.search.joined import Places
@@ -78,8 +79,9 @@ def plain(one: Stack, other: Stack, panel: str) -> float:
 
 @pytest.mark.parametrize("by", [*PANELS, "both"])
 def test_what_is_found_is_what_plain_arithmetic_finds(
-    archive: Archive, levels: dict[str, NDArray[np.uint8]], by: str
+    archive: Archive, levels: dict[str, NDArray[np.uint8]], by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(patient_search, "FIRST_BATCH", 2)
     search = make_search(archive, levels)
     volumes = np.flatnonzero(np.diff(search.engine.index.volume_starts)).tolist()
     shares = {"normal": 0.3, "abnormal": 0.7} if by == "both" else {by: 1.0}
@@ -103,7 +105,7 @@ def test_bounds_are_sums_of_smaller_blocks(archive: Archive, levels: dict[str, N
     one, query = stack_of(search, levels, int(volumes[1])), Query(by=by)  # type: ignore[arg-type]
     placement = next(placements(search._region(one, query), [by], None))
     coarse = search._bounds(placement, {by: 1.0}, volumes, query)
-    fine = search._finer_bounds(placement, {by: 1.0}, volumes)
+    fine = search._finer_bounds(placement, {by: 1.0}, volumes)[by]
     for place, volume in enumerate(volumes.tolist()):
         other = stack_of(search, levels, volume)
         assert coarse[place] == pytest.approx(bound(one, other, by, band=BAND))

@@ -23,7 +23,7 @@ from diptych.errors import UsageError
 from diptych.metrics.label_rows import LabelRows
 from diptych.search import Query, SearchEngine
 from diptych.search.label_maps import BLOCKS, Levels
-from diptych.search.label_scan import LabelQuery, shared_levels
+from diptych.search.label_stack import LabelStack
 from diptych.search.query import panels_of
 from diptych.search.scan import rank
 from diptych.search.score import expand
@@ -95,8 +95,8 @@ class Stack:
 class Placement:
     """One way to put the query into the archive's space."""
 
-    queries: Mapping[str, Mapping[int, LabelQuery]]
-    """By panel and height."""
+    stacks: Mapping[str, LabelStack]
+    """By panel."""
     shift: tuple[int, int, int]
     mirrored: bool
 
@@ -141,9 +141,8 @@ class PatientSearch:
                 if bounds[0] > limit + 1e-9:
                     break
                 batch, order, bounds, size = order[:size], order[size:], bounds[size:], 2 * size
-                if np.isfinite(limit) and query.region is None:
-                    batch = batch[self._finer_bounds(placement, shares, batch) <= limit + 1e-9]
-                distances = self._distances(placement, shares, batch)
+                finer = np.isfinite(limit) and query.region is None
+                batch, distances = self._within(placement, shares, batch, limit, finer=finer)
                 for volume, distance in zip(batch.tolist(), distances.tolist(), strict=True):
                     if distance < keys[volume]:
                         keys[volume], best[volume] = distance, placement
@@ -151,17 +150,18 @@ class PatientSearch:
         matches = self._matches(stack, best, shares, found)
         return [replace(matches[volume], distance=float(keys[volume])) for volume in found]
 
-    def _region(self, stack: Stack, query: Query) -> dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]]:
-        """The query's maps by panel and height, within its region."""
+    def _region(self, stack: Stack, query: Query) -> dict[str, LabelStack]:
+        """The query's maps by panel, within its region."""
         slices = nearest_slices(stack.z_mm)
-        found: dict[str, dict[int, tuple[int, Levels, NDArray[np.bool_] | None]]] = {}
+        heights, places = (np.array(list(one), dtype=np.int64) for one in (slices, slices.values()))
+        found: dict[str, LabelStack] = {}
         for panel in panels_of(query.by):
-            levels, region = stack.levels[panel], None
+            levels, region = stack.levels[panel][places], None
             if query.region is not None:
                 cells = self.engine.region(query).reshape(self.engine.index.grid)
                 region = self.labels[panel].scatter(cells)[: levels.shape[2]]
                 levels = levels * region
-            found[panel] = {height: (place, levels[place], region) for height, place in slices.items()}
+            found[panel] = LabelStack(heights, levels, region)
         return found
 
     def _bounds(
@@ -170,57 +170,61 @@ class PatientSearch:
         """What the distance of each volume is at least, by sums over blocks; nothing is known with a region."""
         total = np.zeros(len(volumes))
         for panel, share in shares.items() if query.region is None else ():
-            own = np.sum([one.areas for one in placement.queries[panel].values()], axis=0)
-            most = self._bands[panel].most(placement.queries[panel], volumes)
-            total += share * mean_distance(most, own + self._amounts[panel][volumes])
+            one = placement.stacks[panel]
+            most = self._bands[panel].most(one, volumes)
+            total += share * mean_distance(most, one.amounts + self._amounts[panel][volumes])
         return total
 
-    def _finer_bounds(self, placement: Placement, shares: Mapping[str, float], volumes: Ints) -> NDArray[np.float64]:
-        """The same from the blocks of single slices, height by height."""
-        total = np.zeros(len(volumes))
+    def _finer_bounds(
+        self, placement: Placement, shares: Mapping[str, float], volumes: Ints
+    ) -> dict[str, NDArray[np.float64]]:
+        """The same by panel, from the blocks of single slices, height by height."""
+        bounds = {}
         chosen = expand(self._begins[volumes], self._begins[volumes + 1])
         begins = np.append(0, np.cumsum(np.diff(self._begins)[volumes]))
         for panel, share in shares.items():
-            labels, queries = self.labels[panel], placement.queries[panel]
-            lowest = min(queries)
-            asked = np.zeros((max(queries) - lowest + 1, labels.classes * BLOCKS**2), dtype=np.uint8)
-            for height, one in queries.items():
-                asked[height - lowest] = one.blocks.reshape(-1)
+            labels, one = self.labels[panel], placement.stacks[panel]
+            which = one.which(self._heights[chosen])
             most = np.zeros((len(chosen), labels.classes), dtype=np.int64)
             part, local = labels.places.rows(self._rows[chosen])
             for number, maps in enumerate(labels.parts):
                 mine = np.flatnonzero(part == number)
-                where = local[mine], self._heights[chosen[mine]] - lowest, mine
-                _share_blocks(maps.blocks.reshape(len(maps), -1), *where, asked, most)
-            own = np.sum([one.areas for one in queries.values()], axis=0)
-            total += share * mean_distance(_sums(most, begins), own + self._amounts[panel][volumes])
-        return total
+                _share_blocks(maps.blocks.reshape(len(maps), -1), local[mine], which[mine], mine, one.blocks, most)
+            bounds[panel] = share * mean_distance(_sums(most, begins), one.amounts + self._amounts[panel][volumes])
+        return bounds
 
-    def _distances(self, placement: Placement, shares: Mapping[str, float], volumes: Ints) -> NDArray[np.float64]:
-        parts = [share * self._panel(placement.queries[panel], panel, volumes) for panel, share in shares.items()]
-        return np.asarray(np.sum(parts, axis=0))
+    def _within(
+        self, placement: Placement, shares: Mapping[str, float], volumes: Ints, limit: float, *, finer: bool
+    ) -> tuple[Ints, NDArray[np.float64]]:
+        """The volumes that are within a limit, and their distances: bounded, if told so, before maps are unpacked.
 
-    def _panel(self, queries: Mapping[int, LabelQuery], panel: str, volumes: Ints) -> NDArray[np.float64]:
+        The abnormal panel's maps are short, so they are looked at first; the other's only where that does not decide.
+        """
+        known = {panel: np.zeros(len(volumes)) for panel in shares}
+        if finer:
+            known = self._finer_bounds(placement, shares, volumes)
+        for panel in reversed(list(shares)):
+            near = np.sum(list(known.values()), axis=0) <= limit + 1e-9
+            volumes, known = volumes[near], {each: values[near] for each, values in known.items()}
+            known[panel] = shares[panel] * self._panel(placement.stacks[panel], panel, volumes)
+        return volumes, np.asarray(np.sum(list(known.values()), axis=0))
+
+    def _panel(self, one: LabelStack, panel: str, volumes: Ints) -> NDArray[np.float64]:
         """1 - mean Dice in three dimensions of some volumes."""
-        own = np.sum([one.areas for one in queries.values()], axis=0)
         chosen = expand(self._begins[volumes], self._begins[volumes + 1])
         begins = np.append(0, np.cumsum(np.diff(self._begins)[volumes]))
-        shared, areas = self._compared(queries, panel, chosen)
-        return mean_distance(_sums(shared, begins), own + _sums(areas, begins))
+        shared, areas = self._compared(one, panel, chosen)
+        return mean_distance(_sums(shared, begins), one.amounts + _sums(areas, begins))
 
-    def _compared(self, queries: Mapping[int, LabelQuery], panel: str, chosen: Ints) -> tuple[Ints, Ints]:
+    def _compared(self, one: LabelStack, panel: str, chosen: Ints) -> tuple[Ints, Ints]:
         """Levels that stacked slices share with the query at their height, and their own, `[n, C]`."""
-        heights, rows = self._heights[chosen], self._rows[chosen]
-        areas = self._areas(panel, rows)
-        shared = np.zeros_like(areas)
-        region = next((one.region for one in queries.values() if one.region is not None), None)
-        order = np.argsort(heights, kind="stable")
-        for mine in np.split(order, np.flatnonzero(np.diff(heights[order])) + 1):
-            asked = queries.get(int(heights[mine[0]])) if len(mine) else None
-            if asked is None and region is not None and len(mine):
-                asked = LabelQuery(np.zeros_like(next(iter(queries.values())).levels), region)
-            if asked is not None:
-                shared[mine], areas[mine] = self._shared(panel, asked, rows[mine])
+        labels, which = self.labels[panel], one.which(self._heights[chosen])
+        part, local = labels.places.rows(self._rows[chosen])
+        shared = np.zeros((len(chosen), labels.classes), dtype=np.int64)
+        areas = np.zeros_like(shared)
+        for number in np.unique(part).tolist():
+            mine = part == number
+            shared[mine], areas[mine] = one.shared_levels(labels.parts[number], local[mine], which[mine])
         return shared, areas
 
     def _matches(
@@ -231,7 +235,7 @@ class PatientSearch:
         for placement in {id(best[volume]): best[volume] for volume in volumes}.values():
             mine = np.array([volume for volume in volumes if best[volume] is placement])
             every = expand(self._begins[mine], self._begins[mine + 1])
-            compared = {panel: self._compared(placement.queries[panel], panel, every) for panel in shares}
+            compared = {panel: self._compared(placement.stacks[panel], panel, every) for panel in shares}
             ends = np.cumsum(np.diff(self._begins)[mine]).tolist()
             for volume, begin, end in zip(mine.tolist(), [0, *ends[:-1]], ends, strict=True):
                 own = {panel: (shared[begin:end], areas[begin:end]) for panel, (shared, areas) in compared.items()}
@@ -248,16 +252,15 @@ class PatientSearch:
     ) -> PatientMatch:
         """The distances of one volume, height by height, from what its slices share and hold in each panel."""
         every = np.arange(*self._begins[volume : volume + 2])
-        both = np.isin(self._heights[every], list(placement.queries[next(iter(shares))]))
+        both = np.isin(self._heights[every], placement.stacks[next(iter(shares))].heights)
         chosen = every[both]
         profile, common, panels = np.zeros(len(chosen)), np.zeros(len(chosen)), {}
         for panel, share in shares.items():
-            queries, (shared, areas) = placement.queries[panel], compared[panel]
-            own = np.sum([one.areas for one in queries.values()], axis=0)
-            panels[panel] = float(mean_distance(shared.sum(axis=0)[None], (own + areas.sum(axis=0))[None])[0])
-            asked = [queries[height].areas for height in self._heights[chosen].tolist()]
-            if asked:
-                profile += share * mean_distance(shared[both], np.array(asked) + areas[both])
+            one, (shared, areas) = placement.stacks[panel], compared[panel]
+            panels[panel] = float(mean_distance(shared.sum(axis=0)[None], (one.amounts + areas.sum(axis=0))[None])[0])
+            if len(chosen):
+                asked = one.areas[one.which(self._heights[chosen])]
+                profile += share * mean_distance(shared[both], asked + areas[both])
             common += shared[both].sum(axis=1)
         at = int(chosen[np.argmax(common)]) if len(chosen) else int(self._begins[volume])
         height = int(self._heights[at]) - placement.shift[0]
@@ -277,22 +280,11 @@ class PatientSearch:
 
     def _ratio(self, placement: Placement, volume: int) -> float | None:
         """How much lesion the volume has for each of the query's; a region leaves it open."""
-        asked = placement.queries.get("abnormal")
-        if asked is None or any(one.region is not None for one in asked.values()):
+        asked = placement.stacks.get("abnormal")
+        if asked is None or asked.region is not None:
             return None
-        own = sum(int(one.areas.sum()) for one in asked.values())
+        own = int(asked.amounts.sum())
         return float(self._amounts["abnormal"][volume].sum()) / own if own else None
-
-    def _shared(self, panel: str, asked: LabelQuery, rows: Ints) -> tuple[Ints, Ints]:
-        """Levels that some slices share with a map, and their own within its region, `[n, C]`."""
-        labels = self.labels[panel]
-        part, local = labels.places.rows(rows)
-        shared = np.zeros((len(rows), labels.classes), dtype=np.int64)
-        areas = np.zeros_like(shared)
-        for number in np.unique(part).tolist():
-            mine = part == number
-            shared[mine], areas[mine] = shared_levels(labels.parts[number], asked, local[mine])
-        return shared, areas
 
     def _areas(self, panel: str, rows: Ints) -> Ints:
         labels = self.labels[panel]
@@ -358,14 +350,13 @@ class Bands:
     sums: NDArray[np.uint16]
     """`[B, C · BLOCKS²]`."""
 
-    def most(self, queries: Mapping[int, LabelQuery], volumes: Ints) -> Ints:
-        """Levels that some volumes share with a query's maps by height at most, `[n, C]`."""
-        lowest, highest = min(queries) // BAND, max(queries) // BAND
-        asked = np.zeros((highest - lowest + 1, self.sums.shape[1]), dtype=np.uint16)
-        for height, one in queries.items():
-            asked[height // BAND - lowest] += one.blocks.reshape(-1)
+    def most(self, one: LabelStack, volumes: Ints) -> Ints:
+        """Levels that some volumes share with a query at most, `[n, C]`."""
+        bands = one.heights // BAND
+        asked = np.zeros((int(bands[-1] - bands[0]) + 1, self.sums.shape[1]), dtype=np.uint16)
+        np.add.at(asked, bands - bands[0], one.blocks)
         out = np.zeros((len(volumes), self.sums.shape[1] // BLOCKS**2), dtype=np.int64)
-        _share_bands(self.sums, self.places - lowest, self.firsts, asked, volumes, out)
+        _share_bands(self.sums, self.places - bands[0], self.firsts, asked, volumes, out)
         return out
 
 
@@ -433,7 +424,7 @@ def nearest_slices(z_mm: NDArray[np.floating]) -> dict[int, int]:
 
 
 def placements(
-    asked: Mapping[str, Mapping[int, tuple[int, Levels, NDArray[np.bool_] | None]]],
+    asked: Mapping[str, LabelStack],
     panels: Sequence[str],
     anywhere: str | None,
 ) -> Iterator[Placement]:
@@ -443,23 +434,24 @@ def placements(
     sides = {None: (False,), "shifted": (False,), "mirrored": (True,)}.get(anywhere, (False, True))
     moves = list(product(LIFTS, SHIFTS, SHIFTS)) if anywhere in ("shifted", "both") else [(0, 0, 0)]
     for mirrored, (up, down, right) in product(sides, moves):
-        queries = {
-            panel: {
-                height + up: LabelQuery(_moved(levels, down, right, mirrored=mirrored), region)
-                for height, (_, levels, region) in asked[panel].items()
-            }
+        stacks = {
+            panel: replace(
+                asked[panel],
+                heights=asked[panel].heights + up,
+                levels=_moved(asked[panel].levels, down, right, mirrored=mirrored),
+            )
             for panel in panels
         }
-        yield Placement(queries, (up, down, right), mirrored)
+        yield Placement(stacks, (up, down, right), mirrored)
 
 
 def _moved(levels: Levels, down: int, right: int, *, mirrored: bool) -> Levels:
-    """A map moved by some pixels; what leaves it on one side does not come in on the other."""
-    side = levels[:, :, ::-1] if mirrored else levels
-    rows, columns = side.shape[1:]
+    """Maps moved by some pixels; what leaves them on one side does not come in on the other."""
+    side = levels[..., ::-1] if mirrored else levels
+    rows, columns = side.shape[-2:]
     out = np.zeros_like(side)
-    out[:, max(down, 0) : rows + min(down, 0), max(right, 0) : columns + min(right, 0)] = side[
-        :, max(-down, 0) : rows + min(-down, 0), max(-right, 0) : columns + min(-right, 0)
+    out[..., max(down, 0) : rows + min(down, 0), max(right, 0) : columns + min(right, 0)] = side[
+        ..., max(-down, 0) : rows + min(-down, 0), max(-right, 0) : columns + min(-right, 0)
     ]
     return out
 

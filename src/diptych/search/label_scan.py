@@ -46,15 +46,6 @@ class LabelQuery:
         return np.asarray(self.levels.sum(axis=(1, 2), dtype=np.int64))
 
     @cached_property
-    def shared(self) -> NDArray[np.uint16]:
-        """Levels shared with k levels in all pixels before the i-th, `[C, LEVELS + 1, H·W + 1]`."""
-        classes = len(self.levels)
-        sums = np.zeros((classes, LEVELS + 1, self.levels[0].size + 1), dtype=np.uint16)
-        for level in range(1, LEVELS + 1):
-            np.cumsum(np.minimum(self.levels.reshape(classes, -1), level), axis=1, out=sums[:, level, 1:])
-        return sums
-
-    @cached_property
     def fields(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
         """Where each class lies in words of 64 bits: word, first bit, and a mask as wide as its area, `[C]` each.
 
@@ -105,13 +96,6 @@ class LabelQuery:
         return {}
 
     @cached_property
-    def inside(self) -> NDArray[np.uint16]:
-        """Pixels of the region before the i-th, `[H·W + 1]`; empty without a region."""
-        if self.region is None:
-            return np.empty(0, dtype=np.uint16)
-        return np.append(0, np.cumsum(self.region.reshape(-1))).astype(np.uint16)
-
-    @cached_property
     def blocks(self) -> NDArray[np.uint8]:
         return _block_sums(self.levels).astype(np.uint8)
 
@@ -133,15 +117,6 @@ def exact_distances(maps: LabelMaps, query: LabelQuery, rows: Ints) -> Floats:
     out = np.empty(len(rows))
     _exact(query.against(maps), rows, out)
     return out
-
-
-def shared_levels(maps: LabelMaps, query: LabelQuery, rows: Ints) -> tuple[Ints, Ints]:
-    """Levels that some maps share with the query, and their own within its region, class by class, `[n, C]`."""
-    shared = np.zeros((len(rows), maps.classes), dtype=np.int64)
-    areas = np.zeros_like(shared)
-    arrays = maps.states, maps.run_state, maps.run_length, maps.firsts, maps.areas
-    _share(*arrays, query.shared, query.inside, rows, shared, areas)
-    return shared, areas
 
 
 @compiled
@@ -199,35 +174,6 @@ def map_distance(against: tuple[Any, ...], row: int) -> float:
 def _exact(against: tuple[Any, ...], rows: Ints, out: Floats) -> None:
     for place in range(len(rows)):
         out[place] = map_distance(against, rows[place])
-
-
-@compiled
-def _share(
-    states: NDArray[np.uint8],
-    run_state: NDArray[np.uint8],
-    run_length: NDArray[np.uint8],
-    firsts: Ints,
-    areas: NDArray[np.uint16],
-    shared: NDArray[np.uint16],
-    inside: NDArray[np.uint16],
-    rows: Ints,
-    common: Ints,
-    own: Ints,
-) -> None:
-    for place in range(len(rows)):
-        row, at = rows[place], np.int64(0)
-        for run in range(firsts[row], firsts[row + 1]):
-            end = at + np.int64(run_length[run]) + 1
-            for c in range(states.shape[1]):
-                level = states[run_state[run], c]
-                if level > 0:
-                    common[place, c] += np.int64(shared[c, level, end]) - np.int64(shared[c, level, at])
-                    if len(inside) > 0:
-                        own[place, c] += level * (np.int64(inside[end]) - np.int64(inside[at]))
-            at = end
-        if len(inside) == 0:
-            for c in range(states.shape[1]):
-                own[place, c] = areas[row, c]
 
 
 def pair_distances(maps: LabelMaps, one: Ints, other: Ints, region: NDArray[np.bool_] | None) -> Floats:
