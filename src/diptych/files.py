@@ -164,6 +164,20 @@ def read_regular(path: Path, *, limit: int) -> bytes:
     return data
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What `json.loads` makes of a text from anywhere; whatever is wrong with it is a `ValueError`, as is depth.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: nested too deep
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
 def require_regular(path: Path) -> None:
     """Refuse, as `OSError`, what a library that opens files itself would wait on for ever."""
     open_regular(path).close()

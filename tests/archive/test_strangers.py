@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from diptych.archive import ArchiveStore, ArchiveWriter, PixelFile, VolumeInfo, VolumeRecord
+from diptych.archive.backup import restore
 from diptych.archive.copies import copy_path, patient_files
 from diptych.archive.exchange import export_archive, import_archive, read_export_model
 from diptych.archive.indexing import index_patients
 from diptych.archive.schema import explain
-from diptych.errors import ArchiveError, InputError
+from diptych.cluster.shard_manifest import read_manifest
+from diptych.errors import ArchiveError, InputError, ModelError
+from diptych.model.stored_model import StoredModel
+from diptych.server.users import Users
 from diptych.volumes.sources import find_sources
 from tests.archive.patients import FakeEncoder, write_patient
 from tests.archive.samples import MODEL, make_archive, make_record
@@ -138,6 +145,35 @@ def test_an_odd_header_is_one_line(tmp_path: Path, model: dict[str, Any]) -> Non
     (tmp_path / "e.jsonl").write_text(json.dumps(header))
     with pytest.raises(InputError, match="first line is damaged"):
         read_export_model(tmp_path / "e.jsonl")
+
+
+def test_kilobytes_that_unfold_to_gigabytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diptych.archive.exchange.MAX_ROWS", 30)
+    make_archive(tmp_path / "A", 1)
+    export_archive(ArchiveStore.open(tmp_path / "A"), tmp_path / "good.parquet")
+    row = pq.read_table(tmp_path / "good.parquet").slice(0, 1)
+    repeated = row.take(pa.array(np.zeros(40, dtype=np.int64)))
+    ids = pa.array([np.zeros(1000, dtype=np.uint16)])
+    long = row.set_column(row.column_names.index("normal_ids"), row.schema.field("normal_ids"), ids)
+    for bomb in (repeated, long):
+        pq.write_table(bomb, tmp_path / "bomb.parquet")
+        with ArchiveWriter.open(tmp_path / "B", model=MODEL) as writer, monkeypatch.context() as watched:
+            watched.setattr(pq.ParquetFile, "read_row_group", lambda *_, **__: pytest.fail("it was unfolded"))
+            report = import_archive(writer, tmp_path / "bomb.parquet")
+        assert "larger than a volume can be" in report.problems[0]
+
+
+@pytest.mark.parametrize("name", ["config.json", "cluster.json", "backup.json", "users.json"])
+def test_what_is_nested_too_deep_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("[" * 100_000)
+    read: dict[str, Callable[[], object]] = {
+        "config.json": lambda: StoredModel.open(tmp_path),
+        "cluster.json": lambda: read_manifest(tmp_path),
+        "backup.json": lambda: restore(tmp_path, tmp_path / "out"),
+        "users.json": lambda: Users(tmp_path / name).all(),
+    }
+    with pytest.raises((ArchiveError, InputError, ModelError), match="nested too deep"):
+        read[name]()
 
 
 def test_a_pipe_named_like_an_image_stops_nobody(tmp_path: Path) -> None:

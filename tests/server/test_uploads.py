@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 import os
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -18,11 +21,14 @@ import pytest
 from diptych.files import FolderLock
 from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive
+from diptych.server.problems import Problem
 from diptych.server.service import LOCK, sweep
-from diptych.server.uploads import shown_name
+from diptych.server.settings import ServerSettings
+from diptych.server.uploads import CHUNK, Uploads, shown_name
 from diptych.volumes import Limits
 from tests.archive.patients import write_patient
 from tests.server.conftest import API, KEYS, finish, make_archive, serving, upload
+from tests.server.test_limits import folders
 
 
 def ready(client: httpx.Client, answer: httpx.Response) -> dict[str, Any]:
@@ -49,6 +55,65 @@ def test_an_upload_is_decomposed_and_searched(client: httpx.Client, newcomer: Pa
     assert view["trust"]["quantisation_error"] > 0
     urls = [view["pictures"]["image"], view["pictures"]["difference"], found["volume"]["channel_urls"]["t2"]]
     assert [client.get(url).status_code for url in urls] == [200, 200, 200]
+
+
+def test_a_choice_of_channels_that_is_nested_too_deep_is_refused(client: httpx.Client, newcomer: Path) -> None:
+    assert upload(client, newcomer, channels="[" * 60_000).status_code == 422
+
+
+class Gate(io.BytesIO):
+    """A file whose end comes when somebody says so."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.begun, self.open = Event(), Event()
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size == CHUNK:
+            self.begun.set()
+            assert self.open.wait(10)
+        return super().read(size)
+
+
+def test_what_is_still_coming_in_takes_room(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path, ServerSettings(max_uploads_per_user=2, upload_quota=1500))
+    slow = Gate(bytes(1000))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(uploads.receive, [("a.nii", slow)])
+        slow.begun.wait(10)
+        with pytest.raises(Problem, match="room for uploads is full"):
+            uploads.receive([("b.nii", io.BytesIO(bytes(600)))])
+        small = uploads.receive([("b.nii", io.BytesIO(bytes(10)))])
+        with pytest.raises(Problem, match="you have 2 uploads"):
+            uploads.receive([("c.nii", io.BytesIO(bytes(10)))])
+        slow.open.set()
+        assert first.result().size == 1000
+    with pytest.raises(Problem, match="room for uploads is full"):
+        uploads.add(small, [("d.nii", io.BytesIO(bytes(600)))])
+
+
+def test_two_requests_that_add_to_one_upload_do_not_mix(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path, ServerSettings())
+    one, slow = uploads.receive([("a.nii", io.BytesIO(b"abc"))]), Gate(b"defg")
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(uploads.add, one, [("b.nii", slow)])
+        slow.begun.wait(10)
+        with pytest.raises(Problem, match="coming in"):
+            uploads.add(one, [("c.nii", io.BytesIO(b"hi"))])
+        slow.open.set()
+        adding.result()
+    assert [(file.name, file.path.read_bytes()) for file in one.files] == [("a.nii", b"abc"), ("b.nii", b"defg")]
+
+
+def test_a_full_disk_is_told_as_that(client: httpx.Client, newcomer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "1.nii")
+
+    before = sorted(folders(client))
+    monkeypatch.setattr("diptych.server.uploads._store", full)
+    answer = upload(client, newcomer)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (507, "disk_full")
+    assert sorted(folders(client)) == before
 
 
 def test_the_same_patient_gives_the_archived_codes(client: httpx.Client, patients: Path) -> None:

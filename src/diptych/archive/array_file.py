@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.compiling import compiled
-from diptych.files import replacing
+from diptych.files import parse_json, replacing
 
 MAGIC = b"DIPTYCH2"
 ALIGNMENT = 64
@@ -83,7 +83,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         raw = file.read(length)
         if len(raw) != length or zlib.crc32(raw) != int.from_bytes(file.read(4), "little"):
             raise ValueError("header damaged")
-        return json.loads(raw), -(-file.tell() // ALIGNMENT) * ALIGNMENT
+        return parse_json(raw), -(-file.tell() // ALIGNMENT) * ALIGNMENT
 
 
 def _array(whole: NDArray[np.uint8], entry: dict[str, Any], first: int, size: int) -> NDArray[Any]:

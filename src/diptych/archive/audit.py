@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from diptych.errors import ArchiveError
-from diptych.files import open_regular, write_bytes
+from diptych.files import open_regular, parse_json, write_bytes
 
 FOLDER, HEAD = "audit", "head"
 MAX_FILE = 16 << 20
@@ -102,7 +102,7 @@ class AuditLog:
         """Every event, oldest first, unchecked."""
         for file in self.files():
             for _, body in _lines(file):
-                yield json.loads(body)
+                yield parse_json(body)
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("audit-*.jsonl"))
@@ -198,6 +198,6 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
 
 def _number(body: str) -> int:
     try:
-        return int(json.loads(body)["n"])
+        return int(parse_json(body)["n"])
     except (ValueError, KeyError, TypeError):
         return -1

@@ -10,7 +10,6 @@ files and the archive's store; nothing about models.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from diptych.archive.copies import copy_path
 from diptych.archive.records import COPY_PATH
 from diptych.archive.schema import DATABASE, connect_reader, explain
 from diptych.errors import ArchiveError
-from diptych.files import file_sha256, open_regular, read_regular, replacing_folder, write_json
+from diptych.files import file_sha256, open_regular, parse_json, read_regular, replacing_folder, write_json
 from diptych.progress import Progress, silent
 
 RECORD, FORMAT = "backup.json", "diptych-backup"
@@ -147,7 +146,7 @@ def _copy_file(source: Path, target: Path) -> str:
 
 def _checked_record(backup: Path) -> dict[str, str]:
     try:
-        record = json.loads(read_regular(backup / RECORD, limit=MAX_RECORD))
+        record = parse_json(read_regular(backup / RECORD, limit=MAX_RECORD))
         if record["format"] != FORMAT or record["version"] != 1:
             raise ValueError("of another kind")
         files = {str(name): str(digest) for name, digest in record["files"].items()}

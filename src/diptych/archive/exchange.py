@@ -28,7 +28,7 @@ from diptych.archive.records import (
 )
 from diptych.archive.schema import explain
 from diptych.errors import ArchiveError, InputError, MissingExtraError, UsageError
-from diptych.files import open_regular, replacing, require_regular
+from diptych.files import open_regular, parse_json, replacing, require_regular
 from diptych.progress import Progress, silent
 
 EXPORT_FORMAT = "diptych-archive-export"
@@ -150,8 +150,10 @@ def _format_of(path: Path) -> ExportFile:
 
 MAX_LINE = 1 << 28
 """Bytes of one volume; a longer line is no export of ours."""
+MAX_ROWS = 1 << 16
+"""Slices of one volume: numbers of slices have 16 bits."""
 CHANGED = "does not match its checksum; copy the file again"
-_ODD = (OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+_ODD = (OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 """What a line or row group raises that is not what an export holds."""
 
 
@@ -201,9 +203,9 @@ def _from_json(values: object, model: ModelIdentity) -> VolumeRecord | str:
 
 def _parse(line: bytes) -> object:
     try:
-        value: object = json.loads(line)
+        value: object = parse_json(line)
         return value
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
 
 
@@ -219,6 +221,9 @@ def _lines(path: Path) -> Iterator[bytes]:
 HEADER_KEY = b"diptych"
 _PER_SLICE = {"z_index": "uint16", "position": "float32", "z_mm": "float32", "lesion_area": "float32"}
 _PER_VOLUME = ("volume_key", "patient_key", "study_date", "sex", "age", "source", "lesion_source", "input_digest")
+_WORDS = (*_PER_VOLUME, "tags", "checksum", "slice_affine")
+"""The same in every row: only the first is read."""
+_NUMBERS = (*_PER_SLICE, "normal_ids", "abnormal_ids")
 
 
 class Parquet:
@@ -244,7 +249,7 @@ class Parquet:
     def read_header(self, path: Path) -> ExportHeader:
         try:
             metadata = self._open(path).schema_arrow.metadata or {}
-            return ExportHeader.from_json(json.loads(metadata.get(HEADER_KEY, b"null")), path)
+            return ExportHeader.from_json(parse_json(metadata.get(HEADER_KEY, b"null")), path)
         except (ValueError, self.arrow.ArrowException):  # names of columns that are no UTF-8 among them
             raise InputError(f"{path}: its header is damaged; export again") from None
 
@@ -256,7 +261,11 @@ class Parquet:
 
     def _read_group(self, file: Any, group: int, model: ModelIdentity) -> VolumeRecord | str:
         try:
-            return _from_columns(file.read_row_group(group).to_pydict(), model)
+            if not _fits(file.metadata.row_group(group), model):
+                return "is larger than a volume can be; export again"
+            first = next(file.iter_batches(batch_size=1, row_groups=[group], columns=list(_WORDS))).to_pydict()
+            numbers = file.read_row_group(group, columns=list(_NUMBERS)).to_pydict()
+            return _from_columns({**first, **numbers}, model)
         except ArchiveError as error:
             return f"is refused: {error}"
         except (self.arrow.ArrowException, *_ODD):
@@ -278,6 +287,20 @@ class Parquet:
         fields += [(name, arrow.type_for_alias(kind)) for name, kind in _PER_SLICE.items()]
         fields += [(name, arrow.list_(arrow.uint16())) for name in ("normal_ids", "abnormal_ids")]
         return arrow.schema(fields, metadata={HEADER_KEY: json.dumps(header.to_json()).encode()})
+
+
+def _fits(group: Any, model: ModelIdentity) -> bool:
+    """Whether a row group unfolds to no more than a volume can hold; some kilobytes may stand for gigabytes."""
+    columns = [group.column(place) for place in range(group.num_columns)]
+    numbers = [one for one in columns if one.path_in_schema.partition(".")[0] in _NUMBERS]
+    plain = all(one.physical_type in ("INT32", "FLOAT") for one in numbers)
+    few = all(0 < one.num_values <= group.num_rows * model.cells for one in numbers)
+    return (
+        0 < group.num_rows <= MAX_ROWS
+        and plain
+        and few
+        and sum(one.total_uncompressed_size for one in columns) <= MAX_LINE
+    )
 
 
 def _columns(record: VolumeRecord, model: ModelIdentity) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from diptych.archive.records import (
     record_checksum,
 )
 from diptych.errors import ArchiveError
+from diptych.files import parse_json
 
 INFO_COLUMNS = (
     "volume_key",
@@ -113,12 +114,12 @@ def _checked(values: tuple[object, ...], model: ModelIdentity) -> Row:
         raise DamagedRowError(int(str(row["id"])), row["volume_key"], "its metadata is too long to be read")
     try:
         fields = {key: row[key] for key in INFO_COLUMNS}
-        fields.update({key: json.loads(str(row[key])) for key in _JSON_COLUMNS})
+        fields.update({key: parse_json(str(row[key])) for key in _JSON_COLUMNS})
         info = VolumeInfo.from_json(fields)
         slices, codes = int(str(row["slices"])), bytes(row["codes_checksum"])  # type: ignore[call-overload]
         expected = record_checksum(info, slices, codes, model)
         whole = expected == row["checksum"] and row["id"] == row_id(info.volume_key)
-    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
+    except (TypeError, ValueError, AttributeError, KeyError):
         whole = False
     if not whole:
         raise DamagedRowError(int(str(row["id"])), row["volume_key"], "its metadata does not match its checksum")

@@ -23,6 +23,7 @@ from zlib import crc32
 
 from diptych.archive.records import ModelIdentity
 from diptych.errors import ArchiveError, ArchiveMismatchError, UsageError
+from diptych.files import parse_json
 
 DATABASE = "archive.sqlite"
 FORMAT = 2
@@ -137,7 +138,7 @@ def load_header(database: sqlite3.Connection, path: Path) -> Header:
     if row is None or _text_checksum(row[0]) != row[1]:
         raise ArchiveError(f"{path}: its header is damaged; restore a copy, or index again")
     try:
-        return _parse_header(json.loads(row[0]))
+        return _parse_header(parse_json(row[0]))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, UsageError):
         raise ArchiveError(f"{path}: its header is not one that Diptych writes; index the sources again") from None
 

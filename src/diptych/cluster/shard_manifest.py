@@ -9,7 +9,6 @@ nobody has to be asked. Knows files and hashes; nothing about searching or Ray.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,7 +18,7 @@ from typing import Any
 from diptych.archive import ArchiveStore, ModelIdentity
 from diptych.archive.schema import DATABASE
 from diptych.errors import ArchiveError, ArchiveMismatchError, UsageError
-from diptych.files import read_regular, write_json
+from diptych.files import parse_json, read_regular, write_json
 
 MANIFEST, FORMAT, VERSION = "cluster.json", "diptych-cluster", 1
 MOST_SHARDS = 4096
@@ -101,7 +100,7 @@ def read_manifest(folder: Path | str) -> Manifest:
         what = "is one archive, not a sharded one" if (folder / DATABASE).is_file() else "is no sharded archive"
         raise ArchiveError(f"{folder}: {what}; make one with 'diptych cluster split ARCHIVE --shards N'")
     try:
-        values = json.loads(read_regular(file, limit=MAX_MANIFEST))
+        values = parse_json(read_regular(file, limit=MAX_MANIFEST))
         if values["format"] != FORMAT:
             raise ValueError("another format")
         if values["version"] != VERSION:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diptych.errors import ModelError
+from diptych.files import parse_json
 from diptych.metrics.model_file import Companion
 from diptych.search.tables import DistanceTable, table_from
 
@@ -77,7 +78,7 @@ def load_learned_tables(model: Path, *, fingerprint: str, cells: int, codes: int
     arrays, header = found
     path = Path(model) / FILE
     try:
-        report = json.loads(header.get("report", "{}"))
+        report = parse_json(header.get("report", "{}"))
     except ValueError:
         raise ModelError(f"{path}: its report cannot be read; {LEARNED_TABLES.way_out}") from None
     panels = {

@@ -26,7 +26,7 @@ from safetensors.numpy import load_file
 from diptych.config import ModelConfig
 from diptych.description import Description
 from diptych.errors import DiptychError, ModelError
-from diptych.files import read_regular, require_regular
+from diptych.files import parse_json, read_regular, require_regular
 from diptych.model.shipped import named_model, shipped_model
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _codebook(panel: str) -> str:
 
 def _read_description(path: Path) -> dict[str, Any]:
     try:
-        description = json.loads(read_regular(path, limit=MAX_CONFIG))
+        description = parse_json(read_regular(path, limit=MAX_CONFIG))
     except FileNotFoundError:
         raise ModelError(
             f"{path}: not there; a model is a folder that `diptych train` wrote, or a name that `diptych models` lists"

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from diptych.errors import ModelError
+from diptych.files import parse_json
 from diptych.metrics.model_file import Companion
 from diptych.model.shipped import shipped_model
 from diptych.retrieval.match_worth import WorthTables
@@ -47,7 +48,7 @@ def load_reference(model: Path | None, *, fingerprint: str) -> Reference | None:
         return None
     arrays, header = found
     try:
-        channels, about = tuple(map(str, json.loads(header["channels"]))), json.loads(header["about"])
+        channels, about = tuple(map(str, parse_json(header["channels"]))), parse_json(header["about"])
         mean, precision = (np.asarray(arrays[name], dtype=np.float64) for name in ("mean", "precision"))
         error = None if about["error_limit"] is None else float(about["error_limit"])
         whole = Reference(channels, mean, precision, float(about["limit"]), int(about["patients"]), error)
@@ -62,7 +63,7 @@ def load_reference(model: Path | None, *, fingerprint: str) -> Reference | None:
 def shipped_reference(name: str = "cpu-16x16") -> Reference | None:
     """The reference of a model that comes with Diptych."""
     folder = shipped_model(name)
-    fingerprint = json.loads((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"]
+    fingerprint = parse_json((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"]
     return load_reference(folder, fingerprint=fingerprint)
 
 

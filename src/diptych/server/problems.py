@@ -8,6 +8,7 @@ machine leaves through here.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,7 @@ CODES = {
     429: "too_many",
     500: "internal",
     503: "unavailable",
+    507: "disk_full",
 }
 """A code for each status; some problems have a more telling one."""
 
@@ -102,6 +104,13 @@ def add_problem_handlers(app: FastAPI, *, private: str) -> None:
         if status >= 500:
             log.error("%s: %s", type(error).__name__, error)
         return problem_response(status, code, message)
+
+    @app.exception_handler(OSError)
+    async def failed(_: Request, error: OSError) -> JSONResponse:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise error
+        log.error("the disk is full: %s", error.filename or "no name")
+        return problem_response(507, CODES[507], "the service's disk is full; try again later, or tell its owner")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

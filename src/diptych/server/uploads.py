@@ -10,7 +10,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -58,6 +59,8 @@ class Upload:
     case: Case | None = None
     owner: str = ""
     """Who brought it; for all others it is not there."""
+    coming: int = 0
+    """Bytes of files that are being stored."""
     used: float = field(default_factory=time.monotonic)
     deleted: bool = False
 
@@ -69,7 +72,12 @@ class Upload:
 
     @property
     def busy(self) -> bool:
-        return self.job is not None and not self.job.over
+        return self.coming > 0 or (self.job is not None and not self.job.over)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, with those that are coming."""
+        return self.coming + sum(file.size for file in self.files)
 
     @property
     def patient_key(self) -> str:
@@ -124,47 +132,68 @@ class Uploads:
             raise Problem(
                 422, f"{len(names)} files: an upload has {self.settings.max_files} at most, DICOM files aside"
             )
-        who = WHO.get()
-        self._make_room(who.name)
         folder = self.folder / secrets.token_hex(8)
-        folder.mkdir(mode=0o700, parents=True)
+        upload = Upload(folder, (), owner=WHO.get().name, coming=_bytes(files))
+        self._make_room(upload)
         try:
+            folder.mkdir(mode=0o700, parents=True)
             stored = [
                 _store(folder, number, name, stream)
                 for number, (name, (_, stream)) in enumerate(zip(names, files, strict=False))
             ]
-            upload = Upload(folder, tuple(stored or [_store_study(folder, images)]), owner=who.name)
+            upload.files = tuple(stored or [_store_study(folder, images)])
+            upload.coming = 0
             assign(upload, {name: guess(name) for name in names})
             assign(upload, roles or {})
         except BaseException:  # what is refused leaves nothing behind
+            with self._lock:
+                self._kept.pop(upload.id, None)
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        with self._lock:
-            self._kept[upload.id] = upload
         return upload
 
     def add(self, upload: Upload, files: Sequence[tuple[str, BinaryIO]]) -> None:
         """Give an upload more files, such as a channel that was missing; a name that is there already is refused."""
         if upload.study is not None:
             raise Problem(422, "a study is uploaded as a whole; upload it again with all its files")
-        names = [shown_name(name) for name, _ in files]
-        known = {file.name for file in upload.files}
-        again = next((name for name in names if name in known or names.count(name) > 1), None)
         if not files:
             raise Problem(422, "no file: send what is missing in the field 'files'")
-        if again is not None:
-            raise Problem(422, f"file {again!r}: the upload has one of that name; rename it")
-        if len(known) + len(names) > self.settings.max_files:
-            raise Problem(422, f"{len(known) + len(names)} files: an upload has {self.settings.max_files} at most")
-        first = len(upload.files)
-        stored = [
-            _store(upload.folder, first + number, name, stream)
-            for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
-        ]
-        upload.files = (*upload.files, *stored)
+        names = [shown_name(name) for name, _ in files]
+        with self._coming(upload, files):
+            known = {file.name for file in upload.files}
+            again = next((name for name in names if name in known or names.count(name) > 1), None)
+            if again is not None:
+                raise Problem(422, f"file {again!r}: the upload has one of that name; rename it")
+            if len(known) + len(names) > self.settings.max_files:
+                raise Problem(422, f"{len(known) + len(names)} files: an upload has {self.settings.max_files} at most")
+            stored = [
+                _store(upload.folder, len(known) + number, name, stream)
+                for number, (name, (_, stream)) in enumerate(zip(names, files, strict=True))
+            ]
+            upload.files = (*upload.files, *stored)
         taken = set(upload.roles.values())
         guesses = {name: guess(name) for name in names}
         assign(upload, {name: None if role in taken else role for name, role in guesses.items()})
+
+    @contextmanager
+    def _coming(self, upload: Upload, files: Sequence[tuple[str, BinaryIO]]) -> Iterator[None]:
+        """Keep room for more files while they are stored; one request at a time, and one that fails leaves none."""
+        with self._lock:
+            if upload.coming:
+                raise Problem(409, "other files of this upload are coming in; send these again afterwards")
+            self._require_quota(_bytes(files))
+            upload.coming = _bytes(files)
+        try:
+            yield
+        except BaseException as error:
+            kept = {file.path for file in upload.files}
+            for path in set(upload.folder.glob("[0-9]*.*")) - kept:
+                path.unlink(missing_ok=True)
+            if upload.deleted and isinstance(error, OSError):
+                raise not_found("the upload was deleted meanwhile") from None
+            raise
+        finally:
+            upload.coming = 0
 
     def get(self, upload_id: str) -> Upload:
         """An upload by its id; using it keeps it longer."""
@@ -195,23 +224,29 @@ class Uploads:
     def expires_in(self, upload: Upload) -> float:
         return self.settings.upload_seconds - (time.monotonic() - upload.used)
 
-    def _make_room(self, who: str) -> None:
-        """Let the longest unused upload go, unless all are in use; one user has only a share of the room."""
+    def _make_room(self, upload: Upload) -> None:
+        """Take a place for an upload before it is written. The longest unused one goes, unless all are in use; one
+        user has only a share of the room."""
         self.expire()
+        oldest = None
         with self._lock:
-            mine = sum(one.owner == who for one in self._kept.values())
+            mine = sum(one.owner == upload.owner for one in self._kept.values())
             if mine >= min(self.settings.max_uploads_per_user, self.settings.max_uploads):
                 raise Problem(429, f"you have {mine} uploads here; delete one, or wait until one expires")
-            if sum(file.size for one in self._kept.values() for file in one.files) > self.settings.upload_quota:
-                raise Problem(429, "the room for uploads is full; delete one, or try again later")
-            if len(self._kept) < self.settings.max_uploads:
-                return
-            idle = [one for one in self._kept.values() if not one.busy and time.monotonic() - one.used > IDLE]
-            if not idle:
-                raise Problem(429, f"{len(self._kept)} uploads are in use; delete one, or try again in a minute")
-            oldest = min(idle, key=lambda one: one.used)
-            del self._kept[oldest.id]
-        self._remove(oldest)
+            self._require_quota(upload.size)
+            if len(self._kept) >= self.settings.max_uploads:
+                idle = [one for one in self._kept.values() if not one.busy and time.monotonic() - one.used > IDLE]
+                if not idle:
+                    raise Problem(429, f"{len(self._kept)} uploads are in use; delete one, or try again in a minute")
+                oldest = min(idle, key=lambda one: one.used)
+                del self._kept[oldest.id]
+            self._kept[upload.id] = upload
+        if oldest is not None:
+            self._remove(oldest)
+
+    def _require_quota(self, more: int) -> None:
+        if sum(one.size for one in self._kept.values()) + more > self.settings.upload_quota:
+            raise Problem(429, "the room for uploads is full; delete one, or try again later")
 
     def _remove(self, upload: Upload) -> None:
         upload.deleted = True
@@ -245,6 +280,11 @@ def assign(upload: Upload, roles: Mapping[str, str | None]) -> None:
     merged = {**{file.name: None for file in upload.files}, **upload.roles, **roles}
     taken = [role for role in merged.values() if role is not None]
     upload.roles = {name: None if role is None or taken.count(role) > 1 else role for name, role in merged.items()}
+
+
+def _bytes(files: Sequence[tuple[str, BinaryIO]]) -> int:
+    """How large files are that have come in whole."""
+    return sum(stream.seek(0, os.SEEK_END) - stream.seek(0) for _, stream in files)
 
 
 def _is_dicom(stream: BinaryIO) -> bool:

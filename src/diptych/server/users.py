@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, Literal, get_args
 
 from diptych.errors import InputError, UsageError
-from diptych.files import FolderLock, open_regular, write_bytes
+from diptych.files import FolderLock, open_regular, parse_json, write_bytes
 
 Role = Literal["search", "read", "upload", "curate", "send", "administer"]
 """Ask questions; see images; bring patients of one's own; change the archive; send to a PACS; everything."""
@@ -189,7 +189,7 @@ def _parse(path: Path) -> dict[str, User]:
     """Read the file; one that is damaged lets nobody in, and says so."""
     try:
         with open_regular(path) as file:
-            values: Any = json.loads(file.read(MAX_FILE))
+            values: Any = parse_json(file.read(MAX_FILE))
         users = [_user(one) for one in values["users"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read as a list of users ({error}); restore a copy") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
+from diptych.files import parse_json
 from diptych.server.problems import Problem
 from diptych.server.requests import ArchiveUploadRequest, ChannelChoice
 from diptych.server.resources import volume_resource
@@ -164,6 +164,6 @@ def _choice(field: object) -> ChannelChoice | None:
     if field is None or field == "":
         return None
     try:
-        return ChannelChoice(channels=json.loads(field if isinstance(field, str) else ""))
+        return ChannelChoice(channels=parse_json(field if isinstance(field, str) else ""))
     except (ValueError, ValidationError):
         raise Problem(422, 'channels: give a JSON object such as {"scan.nii.gz": "flair"}') from None
