@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.lines import Line2D
 
 from diptych.errors import UsageError
 from diptych.evaluation.leak_classifier import PAPER
@@ -245,20 +246,20 @@ def _retrieval(seeds: Mapping[str, Mapping[str, Numbers]]) -> list[Table]:
 def _curves(trained: Sequence[Trained]) -> Figure:
     """Terms of the loss along training, and critic and regulariser where there are any."""
     plot = Plot(figsize=(11, 2.1 * max(1, -(-len(trained) // 2)) + 0.4), layout="constrained")
+    shown: dict[str, Line2D] = {}
     for place, one in enumerate(trained, start=1):
         axes = plot.add_subplot(-(-len(trained) // 2), 2, place)
         log = _log(one.context.model.parent / "log.csv")
         for name, label in TERMS.items():
             axes.plot(*_smooth(log, name), label=label, linewidth=1)
-        axes.set_yscale("log")
+        axes.set(yscale="log", xlabel="step", ylabel="term of the loss")
         axes.set_title(one.configuration.title.replace("×", "x"), fontsize=9)
-        if "critic" in log:
+        shown |= {str(line.get_label()): line for line in axes.get_lines()}
+        if np.isfinite(log.get("critic", [np.nan])).any():
             other = axes.twinx()
             for name, colour in (("critic", "C4"), ("regulariser", "C5")):
-                other.plot(*_smooth(log, name), color=colour, label=f"{name} (right)", linewidth=1)
-            other.legend(fontsize=6, loc="lower right")
-        if place == 1:
-            axes.legend(fontsize=6)
+                (shown[name],) = other.plot(*_smooth(log, name), color=colour, label=f"{name} (right)", linewidth=1)
+    plot.legend(handles=list(shown.values()), loc="outside upper center", ncols=len(shown), fontsize=7)
     return Figure.of_plot("Training", plot, caption=f"Terms before weighting, means of {SMOOTHED} steps (figure G.1).")
 
 
@@ -269,6 +270,7 @@ def _norms(trained: Sequence[Trained]) -> Figure:
         for panel, codebook in codebooks_of(one.context.network).items():
             axes.plot(np.sort(np.linalg.norm(codebook, axis=1))[::-1], label=panel, linewidth=1)
         axes.set_title(one.configuration.title.replace("×", "x"), fontsize=9)
+        axes.set(xlabel="code", ylabel="norm")
         if place == 1:
             axes.legend(fontsize=6)
     return Figure.of_plot("Norms of code vectors", plot, caption="In descending order, 512 codes (figure E.1).")

@@ -120,6 +120,7 @@ def scatter(axes: Axes, codebook: NDArray[np.floating], binary: BinaryCodebook) 
     if binary.distinct > 2:
         correlation = np.corrcoef(hamming, euclidean[pairs])[0, 1]
         axes.text(0.03, 0.93, f"r = {correlation:.2f}", transform=axes.transAxes)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("Hamming distance")
     axes.set_ylabel("Euclidean distance")
     axes.spines[["top", "right"]].set_visible(False)
