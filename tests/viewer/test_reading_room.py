@@ -194,7 +194,8 @@ def test_compared_patients_scroll_by_the_same_millimetres(room: Room) -> None:
     room.cards("By both").first.get_by_role("button").click()
     panes = room.page.get_by_role("figure")
     expect(panes).to_have_count(2)
-    expect(panes.first).to_have_accessible_name(key)
+    patient = f"Patient {key}"
+    expect(panes.first).to_have_accessible_name(patient)
     expect(panes.nth(1).get_by_role("img").first).to_be_visible()
 
     def heights() -> list[float]:
@@ -205,7 +206,7 @@ def test_compared_patients_scroll_by_the_same_millimetres(room: Room) -> None:
     for place in range(2):
         expect(panes.nth(place).locator("figcaption")).to_contain_text(" mm")
     before = heights()
-    room.wheel(key, -100)
+    room.wheel(patient, -100)
     for place in range(2):  # each pane follows on its own
         expect(panes.nth(place).locator("figcaption")).not_to_contain_text(f"{before[place]:.0f} mm")
     assert heights()[1] - before[1] == pytest.approx(heights()[0] - before[0], abs=1)
