@@ -112,7 +112,7 @@ class Trial:
             return Searcher(self.engine, heights=self.heights)
         content = b"".join(np.ascontiguousarray(ids).tobytes() for ids in self.slices.ids.values())
         version = f"{self.decoder.network.fingerprint} {sha256(content).hexdigest()}"
-        planes = ArchivePlanes(self.engine.index, self.decoder, cache=self.cache, version=version)
+        planes = ArchivePlanes(self.engine.index, self.decoder, cache=self.cache, version=version, waits=True)
         return Searcher(self.engine, planes, heights=self.heights)
 
     @cached_property

@@ -142,6 +142,7 @@ class ArchivePlanes:
         cache: folder of the archive's cache; without one, planes are kept in memory only.
         version: names the archive's content and model.
         stored: label maps that were made when volumes were indexed; with those of all panels nothing is decoded.
+        waits: whether searches may wait until maps are decoded, as an evaluation may; users are answered at once.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class ArchivePlanes:
         cache: Path | None,
         version: str,
         stored: Mapping[str, LabelRows] | None = None,
+        waits: bool = False,
     ) -> None:
         self.index = index
         self.decoder = decoder
@@ -159,8 +161,8 @@ class ArchivePlanes:
         self.version = version
         self._planes: dict[str, Planes] | None = None
         self.stored = stored if stored is not None and set(decoder.panels) <= stored.keys() else None
-        self.fitted = self.stored is not None and getattr(decoder, "fitted", False)
-        """Whether the maps are there, and made by label decoders that were fitted to the model."""
+        self.fitted = (waits or self.stored is not None) and getattr(decoder, "fitted", False)
+        """Whether the maps are there, or waited for, and made by label decoders that were fitted to the model."""
         self._decoding = Lock()
 
     @property

@@ -84,7 +84,8 @@ def run(context: Context, progress: Progress) -> Section:
     )
     worst = {kind: _most_lost(numbers, kind) for kind in STRENGTHS}
     shifts = tuple((f"most points of oracle lost, {kind} shifts", text) for kind, text in worst.items())
-    table = _table(numbers, trial.longest, trial.searcher.default)
+    defaults = [f"{trial.searcher.default_for(by)} by {by}" for by in trial.bys]
+    table = _table(numbers, trial.longest, ", ".join(defaults))
     return Section((table, _plot(numbers)), plain(numbers), (*headline, *shifts))
 
 
@@ -210,7 +211,7 @@ PART = Part(
     "Robustness",
     "What noise, brightness, bias field, rotation and a lost channel do to codes, lesions and searches.",
     run,
-    settings={"version": 2},
+    settings={"version": 3},
 )
 
 

@@ -1,11 +1,14 @@
-"""What missing channels cost is asked for every set of channels that a model can do without, and for no other."""
+"""Evaluations ask as users are answered, and for every set of channels that a model can do without."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from diptych.evaluation.context import Context
 from diptych.evaluation.worth_trial import costs_of_missing
+from diptych.metrics.label_decoders import LabelDecoders
+from diptych.model.label_networks import LabelDecoder
 from tests.evaluation_parts.making import CONFIG, tiny_context
 
 
@@ -21,3 +24,12 @@ def test_every_set_of_channels_that_is_enough_is_asked_for(tmp_path: Path) -> No
 def test_a_model_that_needs_everything_has_no_such_costs(tmp_path: Path) -> None:
     context = tiny_context(tmp_path)
     assert costs_of_missing(context, context.trial()) == {}
+
+
+def test_evaluations_ask_as_users_are_answered(tmp_path: Path) -> None:
+    context = tiny_context(tmp_path)
+    assert context.trial().searcher.default_for("abnormal") == "euclidean"
+    decoder = {"abnormal": LabelDecoder(CONFIG, classes=3), "normal": LabelDecoder(CONFIG, classes=6)}
+    LabelDecoders(context.network, decoder).save(tmp_path / "model")
+    fitted = Context.open(context.stores, tmp_path / "model", cache=tmp_path / "again")
+    assert fitted.trial().searcher.default_for("abnormal") == "overlap"
