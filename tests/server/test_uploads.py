@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import tempfile
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,26 @@ def test_two_requests_that_add_to_one_upload_do_not_mix(tmp_path: Path) -> None:
         slow.open.set()
         adding.result()
     assert [(file.name, file.path.read_bytes()) for file in one.files] == [("a.nii", b"abc"), ("b.nii", b"defg")]
+
+
+def test_a_zip_unfolds_in_the_service_s_own_folder_and_not_for_ever(
+    archive_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as study:
+        study.writestr("a.dcm", bytes(5 << 20))
+    with serving(Archive.open(archive_path, model=model), max_unpacked=1 << 20) as client:
+        made, real = list[Path](), tempfile.mkdtemp
+
+        def noted(*arguments: Any, **options: Any) -> str:
+            made.append(Path(real(*arguments, **options)))
+            return str(made[-1])
+
+        monkeypatch.setattr(tempfile, "mkdtemp", noted)
+        job = client.post(f"{API}/uploads", files=[("files", ("s.zip", packed.getvalue()))]).json()["job"]
+        assert "unpacks to more than" in finish(client, job)["error"]
+    assert [path for path in made if path.name.startswith("diptych-zip-")]
+    assert all("uploads" in path.parts for path in made if path.name.startswith("diptych-zip-"))
 
 
 def test_a_full_disk_is_told_as_that(client: httpx.Client, newcomer: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,9 @@ def require(name: str) -> Any:
 
 
 @contextmanager
-def opened(source: Path, *, limits: FileLimits = FileLimits()) -> Iterator[list[Path]]:
-    """The regular files of a folder (folders below it included), of a ZIP, or beside a DICOMDIR.
+def opened(source: Path, *, limits: FileLimits = FileLimits(), scratch: Path | None = None) -> Iterator[list[Path]]:
+    """The regular files of a folder (folders below it included), of a ZIP, or beside a DICOMDIR; a ZIP is unpacked
+    below `scratch`, by default where the system keeps what is temporary.
 
     Raises:
         LayoutError: nothing is there, or it is none of these.
@@ -68,7 +69,7 @@ def opened(source: Path, *, limits: FileLimits = FileLimits()) -> Iterator[list[
     elif not source.is_file():
         raise LayoutError(f"{one_line(source)}: is not there; give a folder, a ZIP, a DICOMDIR or NIfTI files")
     elif zipfile.is_zipfile(source):
-        with tempfile.TemporaryDirectory(prefix="diptych-zip-") as folder:
+        with tempfile.TemporaryDirectory(prefix="diptych-zip-", dir=scratch) as folder:
             _unpack(source, Path(folder), limits)
             yield _files_below(Path(folder), limits)
     elif source.name.upper() == "DICOMDIR":

@@ -88,6 +88,8 @@ def intake_patient(
     *,
     overrides: Mapping[str, str] | None = None,
     patient_key: str | None = None,
+    limits: FileLimits = FileLimits(),
+    scratch: Path | None = None,
     progress: Progress = silent,
 ) -> IntakeRecord:
     """Bring one patient into the layout and space that models here read.
@@ -97,6 +99,8 @@ def intake_patient(
         out: The folder below which the patient's own is made, named by its key.
         overrides: Channel to series, as a user calls it; `none` leaves a channel out.
         patient_key: A pseudonym; without it one is made (see `docs/how-to/clinical-intake.md`).
+        limits: How much the source may hold.
+        scratch: A folder that a ZIP is unpacked in; the system's own by default.
         progress: Told after each step.
 
     Raises:
@@ -105,7 +109,7 @@ def intake_patient(
         VolumeError: what is there cannot be brought together; where a picture helps, it is named.
     """
     source, out = Path(source), Path(out)
-    with opened(source, limits=FileLimits()) as files:
+    with opened(source, limits=limits, scratch=scratch) as files:
         readings = read_source(files, source)
         if len(readings) > 1:
             raise LayoutError(

@@ -44,6 +44,8 @@ class ServerSettings:
     """Bytes of a request, uploads aside."""
     max_upload: int = 512 * MEGABYTE
     """Bytes of one upload."""
+    max_unpacked: int = 2048 * MEGABYTE
+    """Bytes of one uploaded ZIP, unpacked."""
     max_files: int = 8
     """Files of one upload: four channels, two label maps, and some room."""
     max_study_files: int = 6000

@@ -134,6 +134,7 @@ def decompose(service: Service, upload: Upload, progress: Progress) -> None:
 def _files(service: Service, upload: Upload, progress: Progress) -> tuple[PatientFiles, tuple[str, ...]]:
     """The upload's files ready to be read, and what intake had to say where it is a study or raw heads."""
     files = upload.patient_files(service.library.channels)
+    from diptych.intake.dicom_files import FileLimits
     from diptych.intake.many_patients import on_own_grids
     from diptych.intake.pipeline import intake_patient
 
@@ -147,6 +148,8 @@ def _files(service: Service, upload: Upload, progress: Progress) -> tuple[Patien
         if upload.study
         else {channel: channel if channel in files.channels else "none" for channel in CHANNELS},
         patient_key="upload",
+        limits=FileLimits(max_files=service.settings.max_study_files, max_total_bytes=service.settings.max_unpacked),
+        scratch=upload.folder,  # goes with the upload, and with a service that was killed
         progress=progress,
     )
     (found,) = find_patients(record.folder)
