@@ -166,3 +166,8 @@ def test_every_metric_that_waits_names_its_job(tmp_path: Path) -> None:
         finish(client, refused["detail"]["job"])
         assert client.post(f"{API}/search", json=asked).status_code == 200
         assert all(one["ready"] for one in client.get(f"{API}/archive").json()["metrics"])
+
+
+def test_a_thumbnail_shows_a_channel_that_the_patient_has() -> None:
+    assert shown_first(["t1", "t1gd", "t2"]) == "t1gd"
+    assert shown_first(["t1"]) == "t1"

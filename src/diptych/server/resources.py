@@ -6,7 +6,7 @@ Knows catalogues, cases and schemas; no HTTP beyond the addresses it writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -115,7 +115,7 @@ def volume_summary(archive: Archive, place: int) -> VolumeSummary:
     start, stop = (int(edge) for edge in catalogue.index.volume_starts[place : place + 2])
     z_index, area = catalogue.z_index[start:stop], catalogue.lesion_area[start:stop]
     z = representative(z_index, area)
-    has_pixels = any(file.role in CHANNELS for file in info.files)
+    channels = [file.role for file in info.files if file.role in CHANNELS]
     route = f"volumes/{quote(info.volume_key, safe='')}"
     return VolumeSummary(
         volume_key=info.volume_key,
@@ -131,9 +131,16 @@ def volume_summary(archive: Archive, place: int) -> VolumeSummary:
         study_date=info.study_date,
         source=info.source,
         tags=list(info.tags),
-        has_pixels=has_pixels,
-        thumbnail_url=_url(f"{route}/slices/{z}/thumbnail.png", v=content_version(info)) if has_pixels else None,
+        has_pixels=bool(channels),
+        thumbnail_url=_url(f"{route}/slices/{z}/thumbnail.png", channel=shown_first(channels), v=content_version(info))
+        if channels
+        else None,
     )
+
+
+def shown_first(channels: Sequence[str]) -> str:
+    """Enhancement where there is such a channel."""
+    return DEFAULT_CHANNEL if DEFAULT_CHANNEL in channels else channels[0]
 
 
 def volume_resource(service: Service, case: Case) -> VolumeResource:
@@ -159,7 +166,7 @@ def volume_resource(service: Service, case: Case) -> VolumeResource:
         source=info.source,
         tags=list(info.tags),
         has_pixels=bool(channels),
-        thumbnail_url=picture_url(case, z, "thumbnail") if channels else None,
+        thumbnail_url=picture_url(case, z, "thumbnail", shown_first(channels)) if channels else None,
         geometry=_geometry(service, case),
         z_indices=record.z_index.tolist(),
         positions=[round(value, 4) for value in record.position.tolist()],
