@@ -16,6 +16,7 @@ from diptych.model import FeatureDecomposingNetwork
 from diptych.retrieval import Archive, Question
 from diptych.retrieval.question import LEVEL_MM
 from diptych.search.tables import Tables
+from diptych.server.resources import shown_first
 from diptych.volumes.sources import find_sources
 from tests.archive.patients import write_patient
 from tests.retrieval.making import make_record, tiny_network, write_archive
