@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from diptych.archive import ArchiveWriter
 from diptych.archive.encoding import NetworkEncoder
@@ -211,3 +211,18 @@ def test_an_upload_stays_after_a_reload_and_takes_a_missing_file(room: Room, pha
     room.wait_for("By both")
     card.get_by_label("Forget this upload").click()
     expect(card).to_have_count(0)
+
+
+def test_one_channel_hangs_in_four_panes_of_one_size(room: Room) -> None:
+    def only_contrast(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "channels": ["t1gd"]})
+
+    room.page.route("**/api/v1/archive", only_contrast)
+    room.page.reload()
+    room.open()
+    room.page.get_by_role("radio", name="2×2").click()
+    expect(room.page.get_by_role("figure")).to_have_count(4)
+    widths = [room.stage(title)["width"] for title in ("Patient", "Coronal", "Sagittal", "Healthy twin")]
+    assert max(widths) - min(widths) < 2
+    room.page.get_by_role("radio", name="3", exact=True).click()

@@ -13,7 +13,7 @@ export function ChannelStrip({ source, slice }: { source: Source; slice?: SliceR
   const reading = slice ?? read;
   const channel = useView((view) => view.channel);
   const channels = useData((now) => now.archive?.channels) ?? [];
-  if (channels.length < 2) return <div />;
+  if (channels.length < 2) return <div class="no-strip" />;
   return (
     <div class="strip" role="radiogroup" aria-label="Channel">
       {channels.map((name, i) => (
