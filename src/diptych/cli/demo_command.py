@@ -16,6 +16,7 @@ import typer
 from diptych.cli.help_types import complete_model
 from diptych.drawing.html import html_page, png_address
 from diptych.errors import UsageError
+from diptych.model.shipped import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,7 +44,7 @@ def demo(
         typer.Option(
             help="Name of a shipped model; phantoms get the disease that it knows.", autocompletion=complete_model
         ),
-    ] = "cpu-16x16",
+    ] = DEFAULT_MODEL,
     serve: Annotated[bool, typer.Option("--serve", help="Then serve the archive to a browser, until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes any free one.")] = 8765,
 ) -> None:

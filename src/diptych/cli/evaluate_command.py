@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from diptych.cli.help_types import complete_model
+from diptych.model.shipped import DEFAULT_MODEL
 
 
 def evaluate(
@@ -31,7 +32,7 @@ def evaluate(
         typer.Option(
             "--model",
             help="Folder of the model, or the name of a shipped one.",
-            show_default="cpu-16x16",
+            show_default=DEFAULT_MODEL,
             autocompletion=complete_model,
         ),
     ] = None,

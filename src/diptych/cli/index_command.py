@@ -15,6 +15,7 @@ import typer
 from diptych.cli.cluster_command import CLUSTER
 from diptych.cli.help_types import complete_model
 from diptych.errors import PartialFailure, UsageError
+from diptych.model.shipped import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from diptych.archive.indexing import IndexOptions, IndexReport
@@ -56,7 +57,7 @@ def index(
         typer.Option(
             "--model",
             help="Folder of the model that encodes, or the name of a shipped one.",
-            show_default="cpu-16x16",
+            show_default=DEFAULT_MODEL,
             autocompletion=complete_model,
         ),
     ] = None,

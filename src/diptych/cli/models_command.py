@@ -13,14 +13,15 @@ def models(
 ) -> None:
     """List the models that come with Diptych: give one by name wherever a command takes --model."""
     from diptych.cli.console import print_json
-    from diptych.model.shipped import shipped_models
+    from diptych.model.shipped import DEFAULT_MODEL, shipped_models
 
     found = [_about(name, folder) for name, folder in shipped_models().items()]
     if json_output:
         print_json(found)
         return
     for one in found:
-        print(f"{one['name']}  {one['fingerprint'][:12]}, {one['megabytes']:.1f} MB")
+        default = ", taken where none is named" if one["name"] == DEFAULT_MODEL else ""
+        print(f"{one['name']}  {one['fingerprint'][:12]}, {one['megabytes']:.1f} MB{default}")
         print(f"    {one['sentence']}")
         print(f"    {one['size'][0]}x{one['size'][1]} pixels, two grids of {one['grid'][0]}x{one['grid'][1]} codes")
     print("Research use only, not a medical device.")

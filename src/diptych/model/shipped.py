@@ -9,6 +9,9 @@ from pathlib import Path
 
 from diptych.errors import ModelError
 
+DEFAULT_MODEL = "cpu-16x16-any"
+"""What every command takes that is not told otherwise."""
+
 
 def shipped_models() -> dict[str, Path]:
     """Folders of the models inside the package, by name."""
@@ -16,7 +19,7 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/model.safetensors"))}
 
 
-def shipped_model(name: str = "cpu-16x16") -> Path:
+def shipped_model(name: str = DEFAULT_MODEL) -> Path:
     """The folder of one shipped model."""
     models = shipped_models()
     if name not in models:

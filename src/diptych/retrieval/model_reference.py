@@ -18,7 +18,7 @@ import numpy as np
 from diptych.errors import ModelError
 from diptych.files import parse_json
 from diptych.metrics.model_file import Companion
-from diptych.model.shipped import shipped_model
+from diptych.model.shipped import DEFAULT_MODEL, shipped_model
 from diptych.retrieval.match_worth import WorthTables
 from diptych.volumes import Volume
 from diptych.volumes.channel_check import Reference, usual_contrasts
@@ -36,7 +36,12 @@ Check = Callable[[Volume], list[str]]
 def save_reference(reference: Reference, model: Path, *, fingerprint: str) -> Path:
     """Write a reference beside the model it was fitted for."""
     arrays = {"mean": reference.mean, "precision": reference.precision}
-    about = {"limit": reference.limit, "patients": reference.patients, "error_limit": reference.error_limit}
+    about = {
+        "limit": reference.limit,
+        "patients": reference.patients,
+        "error_limit": reference.error_limit,
+        "limits": dict(reference.limits),
+    }
     return REFERENCES.write(
         model, arrays, fingerprint=fingerprint, channels=json.dumps(reference.channels), about=json.dumps(about)
     )
@@ -51,8 +56,9 @@ def load_reference(model: Path | None, *, fingerprint: str) -> Reference | None:
         channels, about = tuple(map(str, parse_json(header["channels"]))), parse_json(header["about"])
         mean, precision = (np.asarray(arrays[name], dtype=np.float64) for name in ("mean", "precision"))
         error = None if about["error_limit"] is None else float(about["error_limit"])
-        whole = Reference(channels, mean, precision, float(about["limit"]), int(about["patients"]), error)
-    except (KeyError, ValueError, TypeError) as cause:
+        limits = {str(names): float(limit) for names, limit in about.get("limits", {}).items()}
+        whole = Reference(channels, mean, precision, float(about["limit"]), int(about["patients"]), error, limits)
+    except (KeyError, ValueError, TypeError, AttributeError) as cause:
         raise ModelError(f"{model / REFERENCES.file}: incomplete ({cause!r}); {REFERENCES.way_out}") from None
     features = 5 * len(channels) + len(channels) * (len(channels) - 1) // 2
     if mean.shape != (features,) or precision.shape != (features, features):
@@ -60,7 +66,7 @@ def load_reference(model: Path | None, *, fingerprint: str) -> Reference | None:
     return whole
 
 
-def shipped_reference(name: str = "cpu-16x16") -> Reference | None:
+def shipped_reference(name: str = DEFAULT_MODEL) -> Reference | None:
     """The reference of a model that comes with Diptych."""
     folder = shipped_model(name)
     fingerprint = parse_json((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"]

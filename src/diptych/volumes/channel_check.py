@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations, permutations
@@ -63,6 +63,11 @@ class ContrastFeatures:
         """All features of all channels, then of all pairs."""
         return np.concatenate([self.single.reshape(-1), self.pairs[np.triu_indices(len(self.single), 1)]])
 
+    def of(self, images: Sequence[int]) -> ContrastFeatures:
+        """Those of some of the images."""
+        chosen = list(images)
+        return ContrastFeatures(self.single[chosen], self.pairs[np.ix_(chosen, chosen)])
+
 
 @dataclass(frozen=True, eq=False)
 class Reference:
@@ -76,6 +81,8 @@ class Reference:
     patients: int
     error_limit: float | None = None
     """Quantisation error (see `retrieval/trust.py`) that hardly a training patient exceeds; None where not measured."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The limit where only some of the channels are there, by their names, joined by commas."""
 
     @cached_property
     def covariance(self) -> NDArray[np.float64]:
@@ -93,8 +100,9 @@ class Reference:
         return self.strangeness(found, order) + float(np.linalg.slogdet(self.covariance[np.ix_(places, places)])[1])
 
     def limit_of(self, order: Sequence[int]) -> float:
-        """The limit for some of the channels: in proportion to how much is known of them."""
-        return self.limit * len(self._places(order)) / len(self.mean)
+        """The limit for some of the channels; where none was measured, in proportion to how much is known of them."""
+        names = ",".join(self.channels[place] for place in sorted(order))
+        return self.limits.get(names, self.limit * len(self._places(order)) / len(self.mean))
 
     def judge(self, volume: Volume) -> Judgement | None:
         """How strange a volume's channels are, those of them that are known; None where hardly any brain is there."""
@@ -166,14 +174,23 @@ def fit_reference(channels: Sequence[str], patients: Sequence[ContrastFeatures])
     if len(patients) < FEWEST:
         raise UsageError(f"{len(patients)} patients: what is usual needs at least {FEWEST}; give more")
     features = np.stack([patient.vector for patient in patients])
-    strange = []
+    count = len(channels)
+    sizes = range(1, count + 1) if count <= MOST_ORDERED else (count,)
+    subsets = [kept for size in sizes for kept in combinations(range(count), size)]
+    strange: dict[tuple[int, ...], list[float]] = {kept: [] for kept in subsets}
     for part in range(5):
-        mean, precision = _usual(features[np.arange(len(features)) % 5 != part])
-        away = features[part::5] - mean
-        strange.append(np.einsum("ni,ij,nj->n", away, precision, away))
-    mean, precision = _usual(features)
-    limit = float(np.percentile(np.concatenate(strange), 100 - FALSE_ALARMS))
-    return Reference(tuple(channels), mean, precision, limit, len(patients))
+        others = Reference(tuple(channels), *_usual(features[np.arange(len(features)) % 5 != part]), 0.0, 0)
+        for one in patients[part::5]:
+            for kept, found in strange.items():
+                found.append(others.strangeness(one.of(kept), kept))
+    limits = {kept: float(np.percentile(found, 100 - FALSE_ALARMS)) for kept, found in strange.items()}
+    return Reference(
+        tuple(channels),
+        *_usual(features),
+        limit=limits[tuple(range(count))],
+        patients=len(patients),
+        limits={",".join(channels[place] for place in kept): limit for kept, limit in limits.items()},
+    )
 
 
 def _usual(features: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
