@@ -82,9 +82,8 @@ async function listing(folder: FileSystemDirectoryEntry): Promise<FileSystemEntr
 
 /** Tell the server what a file really is; it reads the patient again. */
 export async function correct(upload: Upload, file: string, role: FileRole | null): Promise<void> {
-  const channels = Object.fromEntries(upload.files.map(({ name, channel }) => [name, name === file ? role : channel]));
   try {
-    await followUpload(await api.correctUpload(upload.id, channels));
+    await followUpload(await api.correctUpload(upload.id, { [file]: role }));
   } catch (cause) {
     say(messageOf(cause), "error");
   }
